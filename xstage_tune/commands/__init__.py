@@ -1,0 +1,1 @@
+"""Commands: parse, call one use case, hand its result to ``report``."""

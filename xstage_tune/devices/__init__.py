@@ -1,0 +1,1 @@
+"""Devices: where work runs, behind one protocol."""

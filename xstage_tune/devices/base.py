@@ -1,0 +1,147 @@
+"""The seam between what is measured and where: points in, runs out.
+
+A device runs burst points and returns spans. Everything above this module is the same code for a
+GPU (``cuda``), a recorded run (``replay``) and an event simulation (``simulator``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from xstage_tune.spans import SpanTable
+
+#: Where the bytes go: another GPU over its link, pinned host memory over PCIe, or the GPU's own
+#: memory (the control, which has no remote path to wait for).
+StorePath = Literal["peer", "host", "local"]
+#: How they are stored: 16-byte register stores of 256 threads, or bulk copies from shared memory.
+StoreFlavour = Literal["st.v4", "tma"]
+BurstMode = Literal["periodic", "isolated"]
+
+STORE_PATHS: tuple[StorePath, ...] = ("peer", "host", "local")
+STORE_FLAVOURS: tuple[StoreFlavour, ...] = ("st.v4", "tma")
+
+
+@dataclass(frozen=True, slots=True)
+class BurstPoint:
+    """One microbenchmark: K producers, each storing bursts of B bytes (section 3.1).
+
+    ``periodic``: every producer repeats (burst, spin for ``gap_ns``) until ``window_ns`` after a
+    common start, so that all are active up to the same deadline. ``isolated``: ``bursts`` bursts,
+    each starting on a common deadline, ``gap_ns`` from start to start.
+
+    Two points that compare equal ask for the same measurement; ``repeat`` tells repetitions apart.
+    """
+
+    mode: BurstMode
+    path: StorePath
+    flavour: StoreFlavour
+    producers: int
+    burst_bytes: int
+    gap_ns: int
+    window_ns: int = 0  # periodic only
+    bursts: int = 0  # isolated only
+    repeat: int = 0
+
+    @property
+    def volume_bytes(self) -> int:
+        """Aggregate burst volume V = K*B."""
+        return self.producers * self.burst_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """What the owner of the destination found there afterwards, outside timing."""
+
+    checked_bytes: int
+    mismatched_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class GpuState:
+    """Clocks, power and throttling of the GPU at one moment."""
+
+    sm_clock_mhz: int
+    memory_clock_mhz: int
+    power_watts: float
+    temperature_c: int
+    throttle_reasons: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchInfo:
+    """How a run was made: the kernel, its resources, and the GPU's state around it."""
+
+    kernel: str
+    kernel_sha256: str
+    registers: int
+    spill_bytes: int
+    shared_bytes: int
+    timer_tick_ns: int  # resolution of the common timer
+    elapsed_ns: int  # host wall time, launch to synchronised
+    started_at: str  # ISO 8601, UTC
+    before: GpuState | None = None
+    after: GpuState | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BurstRun:
+    """The outcome of one :class:`BurstPoint`."""
+
+    point: BurstPoint
+    table: SpanTable
+    verification: Verification
+    launch: LaunchInfo
+
+
+@dataclass(frozen=True, slots=True)
+class CopyRate:
+    """Rate of the copy engine on a path, the yardstick that R may not exceed."""
+
+    path: StorePath
+    copy_bytes: int
+    samples_bytes_per_s: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceDescription:
+    """Identity of the device: two runs are comparable only if these agree."""
+
+    kind: Literal["cuda", "replay", "simulator"]
+    name: str
+    uuid: str
+    architecture: str  # e.g. "sm_90a"
+    sm_count: int
+    l2_bytes: int
+    memory_bytes: int
+    max_sm_clock_mhz: int
+    driver: str
+    cuda: str
+    nvrtc: str
+    paths: tuple[StorePath, ...]
+    link: dict[str, str | int | float] = field(default_factory=dict)
+
+
+class BurstDevice(Protocol):
+    """Where calibration runs."""
+
+    def describe(self) -> DeviceDescription:
+        """Identity of the device; cheap."""
+        ...
+
+    def copy_rate(self, path: StorePath) -> CopyRate:
+        """Rate of the copy engine from the GPU to the owner of ``path``."""
+        ...
+
+    def run_bursts(self, points: Sequence[BurstPoint]) -> Iterator[BurstRun]:
+        """Run the points in order, yielding each as soon as it is measured.
+
+        Raises:
+            DeviceError: the device cannot run a point.
+        """
+        ...
+
+    def close(self) -> None:
+        """Free what the device holds; safe to call twice."""
+        ...

@@ -1,0 +1,1 @@
+"""The CUDA device: compile, launch, verify."""

@@ -1,0 +1,62 @@
+"""Errors that reach the user: one line, a hint, and the exit code of the process.
+
+Exit codes: 0 ok; 1 finding (unstable measurement, bound violated, verification failed);
+2 usage; 3 environment; 4 store; 5 internal; 130 interrupted.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import ClassVar
+
+
+class ExitCode(IntEnum):
+    """Exit status of the command line, by kind of outcome."""
+
+    OK = 0
+    FINDING = 1
+    USAGE = 2
+    ENVIRONMENT = 3
+    STORE = 4
+    INTERNAL = 5
+    INTERRUPTED = 130
+
+
+class XStageError(Exception):
+    """Base of every error shown to a user.
+
+    Args:
+        message: what is wrong and where, in one line without a trailing full stop.
+        hint: what to do about it, as one line; empty when nothing can be done.
+    """
+
+    exit_code: ClassVar[ExitCode] = ExitCode.INTERNAL
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+class FindingError(XStageError):
+    """The work ran, and its outcome must not be trusted or used (exit 1)."""
+
+    exit_code = ExitCode.FINDING
+
+
+class UsageError(XStageError):
+    """An argument, profile or file of the user's is wrong (exit 2)."""
+
+    exit_code = ExitCode.USAGE
+
+
+class DeviceError(XStageError):
+    """This machine cannot do what was asked: no GPU, no peer access, no compiler (exit 3)."""
+
+    exit_code = ExitCode.ENVIRONMENT
+
+
+class StoreError(XStageError):
+    """The store cannot be opened, read or written (exit 4)."""
+
+    exit_code = ExitCode.STORE

@@ -1,0 +1,1 @@
+"""Platform profiles: schema and loader."""

@@ -1,0 +1,91 @@
+"""Spans: what one launch recorded, in one structured dtype for every device.
+
+A span is an interval on one *lane* (a CTA, or a CTA role). Its times are integer ticks of the
+lane's own clock: ``clock64`` cycles of one SM on a GPU, a fixed fraction of a nanosecond in a
+simulation. A lane row carries two (timer, tick) pairs, taken at the lane's start and end; they
+give the true tick length and put all lanes on one time axis (``clock64`` is per SM, so ticks of
+two lanes must never be compared directly).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class SpanKind(IntEnum):
+    """What a span covers. The numbers are stored: never reuse one."""
+
+    ISSUE = 1  # a burst of remote stores, first store to the last one accepted
+
+
+#: One row a span, 20 bytes. ``begin_ticks`` counts from the lane's ``tick_begin``.
+SPAN_DTYPE = np.dtype(
+    [
+        ("begin_ticks", "<u8"),
+        ("duration_ticks", "<u4"),
+        ("index", "<u4"),  # burst, tile or iteration number on this lane
+        ("lane", "<u2"),
+        ("kind", "u1"),  # SpanKind
+        ("role", "u1"),  # role inside the lane's CTA; 0 where there is one role
+    ]
+)
+
+#: One row a lane. ``timer_*_ns`` is a clock common to all lanes (``%globaltimer`` on a GPU).
+LANE_DTYPE = np.dtype(
+    [
+        ("timer_begin_ns", "<u8"),
+        ("tick_begin", "<u8"),
+        ("timer_end_ns", "<u8"),
+        ("tick_end", "<u8"),
+        ("recorded", "<u4"),  # spans kept
+        ("dropped", "<u4"),  # spans that found the staging buffer full
+        ("issued", "<u4"),  # bursts issued, recorded or not
+        ("lane", "<u2"),
+        ("sm_id", "<u2"),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SpanTable:
+    """The spans of one launch on one rank, with the clocks of its lanes.
+
+    Args:
+        spans: ``[n]`` of :data:`SPAN_DTYPE`, ordered by lane, then by begin.
+        lanes: ``[lanes]`` of :data:`LANE_DTYPE`, row ``i`` being lane ``i``.
+    """
+
+    spans: NDArray[np.void]
+    lanes: NDArray[np.void]
+
+    def ns_per_tick(self) -> NDArray[np.float64]:
+        """Length of a tick of each lane in ns, ``[lanes]``, from its two clock pairs."""
+        timer_ns = (self.lanes["timer_end_ns"] - self.lanes["timer_begin_ns"]).astype(np.float64)
+        ticks = (self.lanes["tick_end"] - self.lanes["tick_begin"]).astype(np.float64)
+        return timer_ns / ticks
+
+    def origin_ns(self) -> int:
+        """The earliest lane's timer at its start: zero of :meth:`begin_ns`."""
+        return int(self.lanes["timer_begin_ns"].min())
+
+    def begin_ns(self) -> NDArray[np.float64]:
+        """Begin of every span on the common axis, ``[n]``, in ns after :meth:`origin_ns`."""
+        lane = self.spans["lane"]
+        offset_ns = (self.lanes["timer_begin_ns"] - np.uint64(self.origin_ns())).astype(np.float64)
+        return offset_ns[lane] + self.spans["begin_ticks"] * self.ns_per_tick()[lane]
+
+    def duration_ns(self) -> NDArray[np.float64]:
+        """Length of every span in ns, ``[n]``."""
+        return self.spans["duration_ticks"] * self.ns_per_tick()[self.spans["lane"]]
+
+    def end_ns(self) -> NDArray[np.float64]:
+        """End of every span on the common axis, ``[n]``, in ns after :meth:`origin_ns`."""
+        return self.begin_ns() + self.duration_ns()
+
+    def dropped(self) -> int:
+        """Spans that were measured but not kept, over all lanes."""
+        return int(self.lanes["dropped"].sum())

@@ -1,0 +1,1 @@
+"""The store: runs, launches, spans and fits in a database."""
