@@ -66,7 +66,8 @@ class SpanTable:
         """Length of a tick of each lane in ns, ``[lanes]``, from its two clock pairs."""
         timer_ns = (self.lanes["timer_end_ns"] - self.lanes["timer_begin_ns"]).astype(np.float64)
         ticks = (self.lanes["tick_end"] - self.lanes["tick_begin"]).astype(np.float64)
-        return timer_ns / ticks
+        rate: NDArray[np.float64] = timer_ns / ticks
+        return rate
 
     def origin_ns(self) -> int:
         """The earliest lane's timer at its start: zero of :meth:`begin_ns`."""
@@ -76,11 +77,13 @@ class SpanTable:
         """Begin of every span on the common axis, ``[n]``, in ns after :meth:`origin_ns`."""
         lane = self.spans["lane"]
         offset_ns = (self.lanes["timer_begin_ns"] - np.uint64(self.origin_ns())).astype(np.float64)
-        return offset_ns[lane] + self.spans["begin_ticks"] * self.ns_per_tick()[lane]
+        begin: NDArray[np.float64] = offset_ns[lane] + self.spans["begin_ticks"] * self.ns_per_tick()[lane]
+        return begin
 
     def duration_ns(self) -> NDArray[np.float64]:
         """Length of every span in ns, ``[n]``."""
-        return self.spans["duration_ticks"] * self.ns_per_tick()[self.spans["lane"]]
+        duration: NDArray[np.float64] = self.spans["duration_ticks"] * self.ns_per_tick()[self.spans["lane"]]
+        return duration
 
     def end_ns(self) -> NDArray[np.float64]:
         """End of every span on the common axis, ``[n]``, in ns after :meth:`origin_ns`."""
