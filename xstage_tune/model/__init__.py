@@ -1,1 +1,6 @@
-"""The X-Stage model: pure equations, numbered as in the paper; numpy in, numpy out."""
+"""The X-Stage model: pure equations over NumPy arrays, with no input or output.
+
+Times are in ns, sizes in bytes, rates in bytes/s, and every name says so. Arguments may be scalars
+or arrays and broadcast together; scalars in give a NumPy scalar out. Equation numbers are those of
+the X-Stage paper (arXiv 2607.23264): ``burst_gap`` holds 1-10, ``moe`` 11-16, ``attention`` 17-21.
+"""
