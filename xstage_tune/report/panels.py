@@ -1,0 +1,219 @@
+"""The four panels of a calibration, as data: gap sweep, its periods, isolated bursts, drain rate.
+
+They follow Figure 3 of the X-Stage paper. Where a run has more curves than stay legible, a few are
+chosen by a fixed rule and the panel's note says so; panel (d) shows every point.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xstage_tune.calibration.result import CalibrationResult, DrainPoints, IsolatedCurve
+from xstage_tune.devices.base import StoreFlavour
+from xstage_tune.model import burst_gap
+from xstage_tune.platforms.schema import CapacityPoint, PlatformProfile
+from xstage_tune.report.choice import choice_note, choose_gap_curves, choose_isolated_curves, producer_bands
+from xstage_tune.report.figure import COLOUR_SLOTS, Axis, Figure, Floats, LegendEntry, Mark, Panel, Series
+from xstage_tune.report.format import byte_count, duration, rate
+from xstage_tune.report.laws import GapLaw, isolated_law
+
+_GAP = Axis("gap G", "duration_ns", "linear")
+_VOLUME = Axis("burst volume V = K*B", "bytes", "log")
+
+
+def calibration_figure(result: CalibrationResult) -> Figure:
+    """The four panels of ``result``."""
+    platform = result.platform
+    drain = rate(platform.drain.bytes_per_s, platform.drain.ci95)
+    return Figure(
+        title=f"Remote-store drain of {platform.name}",
+        subtitle=f"{platform.gpu.name}, path {platform.path}, R = {drain}",
+        panels=(
+            _issue_panel(result),
+            _period_panel(result),
+            _isolated_panel(result),
+            _drain_panel(result),
+        ),
+    )
+
+
+def _issue_panel(result: CalibrationResult) -> Panel:
+    """(a) T_iss against the gap, equation 3 through it, and the local control."""
+    drawing = _Drawing(_GAP, Axis("issue time T_iss", "duration_ns", "log"))
+    bytes_per_s = result.platform.drain.bytes_per_s
+    chosen = choose_gap_curves(result.gap_curves)
+    for colour, curve in enumerate(chosen):
+        label = _curve_label(result, curve.flavour, curve.producers, curve.burst_bytes)
+        law = GapLaw(curve, bytes_per_s)
+        grid_ns = law.grid_ns()
+        drawing.add(f"{label}, equation 3", "line", colour, grid_ns, law.issue_ns(grid_ns))
+        drawing.add(f"{label}, local control", "cross", colour, curve.local_gap_ns, curve.local_issue_ns)
+        drawing.add(f"{label}, measured", "points", colour, curve.gap_ns, curve.issue_ns)
+        if law.recovers:
+            corner_ns = np.array([law.recovery_gap_ns])
+            drawing.add(f"{label}, G*", "corner", colour, corner_ns, law.issue_ns(corner_ns))
+            label += f", G* = {duration(law.recovery_gap_ns)}"
+        drawing.explain(label, "points", colour)
+    drawing.explain_marks(line="max(T0, V/R - G), eq. 3", corner="G*", cross="local control")
+    return drawing.panel("a", "Issue time against gap", choice_note(chosen, result.gap_curves))
+
+
+def _period_panel(result: CalibrationResult) -> Panel:
+    """(b) Period against the gap, the max law through it, and the completion-coupled sum."""
+    drawing = _Drawing(_GAP, Axis("period T_iss + G", "duration_ns", "linear"))
+    bytes_per_s = result.platform.drain.bytes_per_s
+    chosen = choose_gap_curves(result.gap_curves)
+    for colour, curve in enumerate(chosen):
+        label = _curve_label(result, curve.flavour, curve.producers, curve.burst_bytes)
+        law = GapLaw(curve, bytes_per_s)
+        grid_ns = law.grid_ns()
+        coupled_ns = law.completion_coupled_period_ns(grid_ns)
+        drawing.add(f"{label}, completion-coupled", "dashed", colour, grid_ns, coupled_ns)
+        drawing.add(f"{label}, max law", "line", colour, grid_ns, law.period_ns(grid_ns))
+        drawing.add(f"{label}, measured", "points", colour, curve.gap_ns, curve.period_ns)
+        drawing.explain(f"{label}, V/R = {duration(law.drain_ns)}", "points", colour)
+    drawing.explain_marks(line="max(T0 + G, V/R)", dashed="completion-coupled, G + V/R")
+    return drawing.panel("b", "Period against gap", choice_note(chosen, result.gap_curves))
+
+
+def _isolated_panel(result: CalibrationResult) -> Panel:
+    """(c) T_iss of isolated bursts against their volume, equation 7 through it, and the knees."""
+    drawing = _Drawing(_VOLUME, Axis("isolated issue time T_iss", "duration_ns", "log"))
+    chosen = choose_isolated_curves(result.isolated_curves)
+    for colour, curve in enumerate(chosen):
+        label = _curve_label(result, curve.flavour, curve.producers)
+        capacity = _capacity(result.platform, curve)
+        volume, law_ns, knee = isolated_law(curve, capacity, result.platform.drain.bytes_per_s)
+        drawing.add(f"{label}, equation 7", "line", colour, volume, law_ns)
+        drawing.add_split(
+            label,
+            colour,
+            curve.volume_bytes,
+            curve.issue_ns,
+            apart=curve.held_out,
+            names=("fitted", "held out"),
+        )
+        if knee is not None:
+            drawing.add(f"{label}, knee", "corner", colour, volume[knee : knee + 1], law_ns[knee : knee + 1])
+        drawing.explain(label + _capacity_text(capacity), "points", colour)
+    drawing.explain_marks(line="max(T0, (V - Q)/R), eq. 7", corner="knee", hollow="held out of the fit")
+    return drawing.panel("c", "Isolated bursts", choice_note(chosen, result.isolated_curves))
+
+
+def _drain_panel(result: CalibrationResult) -> Panel:
+    """(d) Zero-gap period against the volume for every (K, B), and the line V/R."""
+    drawing = _Drawing(_VOLUME, Axis("zero-gap period", "duration_ns", "log"))
+    bytes_per_s = result.platform.drain.bytes_per_s
+    volumes = np.concatenate([np.empty(0), *(points.volume_bytes for points in result.drain_points)])
+    if volumes.size:
+        ends = np.array([volumes.min(), volumes.max()])
+        drained_ns = burst_gap.drain_ns(volume_bytes=ends, drain_bytes_per_s=bytes_per_s)
+        drawing.add("V/R", "line", None, ends, drained_ns)
+    for colour, (label, points, inside) in enumerate(_bands(result)):
+        drawing.add_split(
+            label,
+            colour,
+            points.volume_bytes[inside],
+            points.period_ns[inside],
+            apart=~points.drain_dominated[inside],
+            names=("drain-dominated", "issue-dominated"),
+        )
+        drawing.explain(label, "points", colour)
+    drawing.explain_marks(line=f"V/R, R = {rate(bytes_per_s)}", hollow="issue-dominated, not fitted")
+    return drawing.panel("d", "Zero-gap period against volume", "")
+
+
+def _capacity(platform: PlatformProfile, curve: IsolatedCurve) -> CapacityPoint | None:
+    """Q of the curve's flavour and producers, if the fit has it."""
+    for capacity in platform.capacity:
+        if (capacity.flavour, capacity.producers) == (curve.flavour, curve.producers):
+            return capacity
+    return None
+
+
+def _capacity_text(capacity: CapacityPoint | None) -> str:
+    if capacity is None:
+        return ""
+    relation = "=" if capacity.knee_reached else ">="
+    return f", Q {relation} {byte_count(capacity.bytes)}"
+
+
+def _bands(result: CalibrationResult) -> Iterator[tuple[str, DrainPoints, NDArray[np.bool_]]]:
+    """Label, points and members of each band of producers, over all flavours."""
+    several = len(result.drain_points) > 1
+    for points in result.drain_points:
+        for low, high in producer_bands(points.producers, COLOUR_SLOTS // len(result.drain_points)):
+            span = f"K = {low}" if low == high else f"K = {low} to {high}"
+            label = f"{points.flavour} {span}" if several else span
+            yield label, points, (points.producers >= low) & (points.producers <= high)
+
+
+def _curve_label(
+    result: CalibrationResult, flavour: StoreFlavour, producers: int, burst_bytes: int | None = None
+) -> str:
+    """``K = 132, B = 8 KiB``, led by the flavour when the result has several."""
+    several = len({issue.flavour for issue in result.platform.issue}) > 1
+    burst = "" if burst_bytes is None else f", B = {byte_count(burst_bytes)}"
+    return f"{flavour + ' ' if several else ''}K = {producers}{burst}"
+
+
+class _Drawing:
+    """Collects the series and legend of one panel, keeping the points that its axes can show."""
+
+    def __init__(self, x: Axis, y: Axis) -> None:
+        self._x, self._y = x, y
+        self._series: list[Series] = []
+        self._legend: list[LegendEntry] = []
+        self._left_out = 0
+
+    def add(self, name: str, mark: Mark, colour: int | None, x: Floats, y: Floats) -> None:
+        """Add a series; points that are not finite, or not positive on a log axis, are counted, not drawn."""
+        keep = _showable(x, self._x) & _showable(y, self._y)
+        if mark in ("points", "hollow", "cross"):
+            self._left_out += int(np.count_nonzero(~keep))
+        if keep.any():
+            self._series.append(Series(name, mark, colour, x[keep], y[keep]))
+
+    def add_split(
+        self,
+        label: str,
+        colour: int,
+        x: Floats,
+        y: Floats,
+        *,
+        apart: NDArray[np.bool_],
+        names: tuple[str, str],
+    ) -> None:
+        """Add measured points, those in ``apart`` hollow; ``names`` are for the others, then for these."""
+        self.add(f"{label}, {names[0]}", "points", colour, x[~apart], y[~apart])
+        self.add(f"{label}, {names[1]}", "hollow", colour, x[apart], y[apart])
+
+    def explain(self, label: str, mark: Mark, colour: int | None) -> None:
+        """Add a legend entry."""
+        self._legend.append(LegendEntry(label, mark, colour))
+
+    def explain_marks(
+        self, *, line: str, hollow: str = "", cross: str = "", corner: str = "", dashed: str = ""
+    ) -> None:
+        """Add an entry in neutral ink for each kind of mark that was drawn."""
+        drawn = {series.mark for series in self._series}
+        labels: tuple[tuple[Mark, str], ...] = (
+            ("line", line), ("dashed", dashed), ("hollow", hollow), ("cross", cross), ("corner", corner)
+        )  # fmt: skip
+        for mark, label in labels:
+            if mark in drawn:
+                self.explain(label, mark, None)
+
+    def panel(self, key: str, title: str, note: str) -> Panel:
+        """The finished panel; its note also counts the points left out."""
+        left_out = f"{self._left_out} points at zero or not finite left out" if self._left_out else ""
+        notes = "; ".join(part for part in (note, left_out) if part)
+        return Panel(key, title, self._x, self._y, tuple(self._series), tuple(self._legend), notes)
+
+
+def _showable(values: Floats, axis: Axis) -> NDArray[np.bool_]:
+    finite = np.isfinite(values)
+    return finite & (values > 0) if axis.scale == "log" else finite

@@ -1,0 +1,110 @@
+"""From data to axes: the range shown, the place of a value in it, and ticks at round values with units."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from xstage_tune.report.figure import Axis, Floats, Panel
+from xstage_tune.report.format import BYTE_UNITS, DURATION_UNITS, Unit, plain, unit_for
+
+_UNITS: dict[str, Sequence[Unit]] = {"duration_ns": DURATION_UNITS, "bytes": BYTE_UNITS}
+_MARGIN = 0.04  # of the range shown, beyond the outermost point
+
+
+class Tick(NamedTuple):
+    """A labelled value on an axis."""
+
+    value: float
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """An axis with its range ``low < high``."""
+
+    axis: Axis
+    low: float
+    high: float
+
+    def fraction(self, values: Floats) -> Floats:
+        """Place of each value along the axis: 0 at ``low``, 1 at ``high``; same shape as ``values``."""
+        low, high, places = self.low, self.high, values
+        if self.axis.scale == "log":
+            low, high, places = math.log(low), math.log(high), np.log(values)
+        return np.asarray((places - low) / (high - low), dtype=np.float64)
+
+    def ticks(self, most: int) -> tuple[Tick, ...]:
+        """At most ``most`` (at least 2) ticks at round values inside the range."""
+        units = _UNITS[self.axis.quantity]
+        if self.axis.scale == "log":
+            values = _log_values(self.low, self.high, most, binary=self.axis.quantity == "bytes")
+            if len(values) >= 2:
+                return tuple(Tick(value, _with_unit(value, units)) for value in values)
+        unit = unit_for(self.high, units)
+        values, decimals = _linear_values(self.low / unit.size, self.high / unit.size, most)
+        suffix = f" {unit.symbol}" if self.axis.scale == "log" else ""
+        return tuple(Tick(value * unit.size, plain(value, decimals) + suffix) for value in values)
+
+    @property
+    def title(self) -> str:
+        """The axis label, with the unit that its tick labels leave out."""
+        if self.axis.scale == "log":
+            return self.axis.label
+        return f"{self.axis.label} ({unit_for(self.high, _UNITS[self.axis.quantity]).symbol})"
+
+
+def panel_scales(panel: Panel) -> tuple[Scale, Scale]:
+    """The x and y scales that show every point of ``panel``."""
+    return (
+        _scale(panel.x, [series.x for series in panel.series]),
+        _scale(panel.y, [series.y for series in panel.series]),
+    )
+
+
+def _scale(axis: Axis, parts: Sequence[Floats]) -> Scale:
+    values = np.concatenate([*parts, np.empty(0)])
+    if axis.scale == "log":
+        low, high = (float(values.min()), float(values.max())) if values.size else (1.0, 10.0)
+        margin = max((high / low) ** _MARGIN, 1.0 if high > low * 1.5 else 1.5)
+        return Scale(axis, low / margin, high * margin)
+    low, high = min(0.0, float(values.min(initial=0.0))), float(values.max(initial=0.0))
+    return Scale(axis, low, high + _MARGIN * (high - low) if high > low else low + 1.0)
+
+
+def _linear_values(low: float, high: float, most: int) -> tuple[list[float], int]:
+    """Multiples of 1, 2 or 5 times a power of ten within [low, high], and the decimals they need."""
+    exponent = math.floor(math.log10((high - low) / most))
+    steps = ((mantissa * 10.0**power, power) for power in (exponent, exponent + 1) for mantissa in (1, 2, 5))
+    indices, step, power = next(
+        (indices, step, power) for step, power in steps if len(indices := _multiples(step, low, high)) <= most
+    )
+    return [index * step for index in indices], max(-power, 0)
+
+
+def _multiples(step: float, low: float, high: float) -> range:
+    """The integers n with low <= n * step <= high, up to rounding."""
+    return range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)
+
+
+def _log_values(low: float, high: float, most: int, *, binary: bool) -> list[float]:
+    """Powers of two (``binary``) or of ten within [low, high]; 1-2-5 multiples where decades are few."""
+    if not binary:
+        first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
+        fine = [mantissa * 10.0**power for power in range(first, last + 1) for mantissa in (1, 2, 5)]
+        inside = [value for value in fine if low <= value <= high]
+        if len(inside) <= most:
+            return inside
+    base = 2.0 if binary else 10.0
+    first, last = math.ceil(math.log(low, base) - 1e-9), math.floor(math.log(high, base) + 1e-9)
+    step = max(1, math.ceil((last - first + 1) / most))
+    return [base**power for power in range(first, last + 1) if power % step == 0]
+
+
+def _with_unit(value: float, units: Sequence[Unit]) -> str:
+    unit = unit_for(value, units)
+    return f"{plain(value / unit.size, 3)} {unit.symbol}"
