@@ -1,0 +1,86 @@
+"""Engine and sessions of one store; every database error leaves here as a ``StoreError``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from sqlalchemy import create_engine
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.orm import Session
+
+from xstage_tune.errors import StoreError
+from xstage_tune.store.dialects import WRITE_OPTION, configure_sqlite, explain
+from xstage_tune.store.location import Location
+
+
+class Database:
+    """The connections to one location. Creates the folder of an SQLite file.
+
+    Raises:
+        StoreError: the location is a directory, its folder cannot be made, or the driver is missing.
+    """
+
+    def __init__(self, location: Location) -> None:
+        self.location = location
+        if location.path:
+            _prepare_folder(location)
+        try:
+            self._engine = create_engine(location.url)
+        except ImportError as error:
+            raise StoreError(
+                f"no driver for store {location}: {error}", "pip install 'psycopg[binary]'"
+            ) from error
+        if location.path:
+            configure_sqlite(self._engine, location.path)
+        self._writing_engine = self._engine.execution_options(**{WRITE_OPTION: True})
+
+    @contextmanager
+    def reading(self) -> Iterator[Session]:
+        """One read transaction: all queries in it see the same state.
+
+        Raises:
+            StoreError: the database failed.
+        """
+        with self._translated(), Session(self._engine, expire_on_commit=False) as session:
+            yield session
+
+    @contextmanager
+    def writing(self) -> Iterator[Session]:
+        """One write transaction, committed at the end of the block, undone if the block fails.
+
+        Raises:
+            StoreError: the database failed, or a constraint was violated.
+        """
+        new_session = Session(self._writing_engine, expire_on_commit=False)
+        with self._translated(), new_session as session, session.begin():
+            yield session
+
+    def close(self) -> None:
+        """Close all connections; safe to call twice."""
+        self._engine.dispose()
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except SQLAlchemyError as error:
+            raise self._store_error(error) from error
+
+    def _store_error(self, error: SQLAlchemyError) -> StoreError:
+        origin = error.orig if isinstance(error, DBAPIError) else None
+        meaning, hint = explain(origin)
+        detail = str(origin or error).strip().partition("\n")[0]
+        return StoreError(f"store {self.location}: {meaning or 'the database failed'} ({detail})", hint)
+
+
+def _prepare_folder(location: Location) -> None:
+    assert location.path is not None
+    try:
+        if location.path.is_dir():
+            raise StoreError(f"store {location} is a directory", f"--store {location}/store.db")
+        location.path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreError(
+            f"store {location}: its folder cannot be used ({error.strerror})", "--store PATH"
+        ) from error

@@ -1,0 +1,134 @@
+"""All that differs between SQLite and PostgreSQL."""
+
+from __future__ import annotations
+
+import logging
+import math
+import sqlite3
+import time
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, Dialect, Engine, Float, TypeDecorator, event, text
+from sqlalchemy.engine.interfaces import DBAPIConnection
+
+from xstage_tune.store.location import network_file_system
+
+_log = logging.getLogger(__name__)
+
+_BUSY_TIMEOUT_S = 30.0
+_BUSY_RETRY_S = 0.02
+#: Execution option that makes an SQLite transaction take the write lock at its start.
+WRITE_OPTION = "xstage_write"
+#: Identifies our schema lock among PostgreSQL's advisory locks ("xstage" in ASCII).
+_SCHEMA_LOCK_KEY = 0x787374616765
+
+
+class SqliteFloat(TypeDecorator[float]):
+    """A float that survives NaN, which SQLite would turn into NULL: NaN is kept as text."""
+
+    impl = Float(53)
+    cache_ok = True
+
+    def process_bind_param(self, value: float | None, dialect: Dialect) -> Any:  # noqa: ARG002
+        return "nan" if value is not None and math.isnan(value) else value
+
+    def process_result_value(self, value: Any, dialect: Dialect) -> float | None:  # noqa: ARG002
+        return None if value is None else float(value)
+
+
+def configure_sqlite(engine: Engine, path: Path) -> None:
+    """Set the pragmas of every connection, and let transactions begin as we say.
+
+    The driver would open transactions by itself, deferred; a deferred transaction that turns to
+    writing fails at once when another writer is ahead, whatever the busy timeout.
+    """
+    journal_mode = _journal_mode(path)
+
+    @event.listens_for(engine, "connect")
+    def set_pragmas(connection: DBAPIConnection, _record: object) -> None:
+        connection.isolation_level = None
+        cursor = connection.cursor()
+        cursor.execute(f"PRAGMA busy_timeout={_BUSY_TIMEOUT_S * 1000:.0f}")
+        _set_journal_mode(cursor, journal_mode)
+        cursor.execute("PRAGMA synchronous=NORMAL")
+        cursor.execute("PRAGMA foreign_keys=ON")
+        cursor.close()
+
+    @event.listens_for(engine, "begin")
+    def begin(connection: Connection) -> None:
+        writes = connection.get_execution_options().get(WRITE_OPTION, False)
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+def _journal_mode(path: Path) -> str:
+    kind = network_file_system(path.parent)
+    if kind is None:
+        return "wal"
+    _log.warning("store %s is on a network file system (%s): writing will be slow", path, kind)
+    return "delete"
+
+
+def _set_journal_mode(cursor: Any, mode: str) -> None:
+    """Change the journal mode if it differs, waiting for other openers of a new store.
+
+    The change needs the file to itself, and SQLite does not apply its busy timeout to it.
+    """
+    deadline = time.monotonic() + _BUSY_TIMEOUT_S
+    while cursor.execute("PRAGMA journal_mode").fetchone()[0] != mode:
+        try:
+            cursor.execute(f"PRAGMA journal_mode={mode}")
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                raise
+            time.sleep(_BUSY_RETRY_S)
+
+
+def lock_schema(connection: Connection) -> None:
+    """Keep other processes from migrating until the transaction ends.
+
+    On SQLite a writing transaction is that lock already.
+    """
+    if connection.dialect.name == "postgresql":
+        connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _SCHEMA_LOCK_KEY})
+
+
+def size_bytes(connection: Connection) -> int:
+    """Bytes that the database takes on disk."""
+    query = {
+        "sqlite": "SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()",
+        "postgresql": "SELECT pg_database_size(current_database())",
+    }
+    return int(connection.execute(text(query[connection.dialect.name])).scalar_one())
+
+
+def integrity_problems(connection: Connection) -> list[str]:
+    """What the database itself finds damaged; a PostgreSQL server looks after its own files."""
+    if connection.dialect.name != "sqlite":
+        return []
+    found = connection.execute(text("PRAGMA integrity_check")).scalars()
+    problems = [f"SQLite: {line}" for row in found if row != "ok" for line in str(row).splitlines()]
+    for table, row_id, parent, _ in connection.execute(text("PRAGMA foreign_key_check")):
+        problems.append(f"table {table}: row {row_id} refers to a missing row of {parent}")
+    return problems
+
+
+def explain(error: BaseException | None) -> tuple[str, str]:
+    """What a driver's error means for the user, and a hint; two empty strings when unknown."""
+    name = getattr(error, "sqlite_errorname", "")
+    for prefix, meaning, hint in _SQLITE_ERRORS:
+        if name.startswith(prefix):
+            return meaning, hint
+    return "", ""
+
+
+_SQLITE_ERRORS = (
+    ("SQLITE_FULL", "the disk is full; what was committed is kept", "free space, or use --store PATH"),
+    ("SQLITE_BUSY", "another process has kept it locked for 30 s", "wait for the other run to end"),
+    ("SQLITE_NOTADB", "it is damaged, or no SQLite file", "move it away, or use --store PATH"),
+    ("SQLITE_CORRUPT", "it is damaged", "xstage-tune store check; recover with: sqlite3 FILE .recover"),
+    ("SQLITE_READONLY", "it cannot be written", "check its permissions, or use --store PATH"),
+    ("SQLITE_CANTOPEN", "it cannot be opened", "check its permissions, or use --store PATH"),
+    ("SQLITE_IOERR", "reading or writing its file failed", "check the disk, or use --store PATH"),
+)

@@ -1,0 +1,137 @@
+"""The store as the rest of the tool sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any, Self
+
+from sqlalchemy import select
+
+from xstage_tune.devices.base import DeviceDescription
+from xstage_tune.errors import UsageError
+from xstage_tune.store import health
+from xstage_tune.store.database import Database
+from xstage_tune.store.launches import StoredLaunch, stored_launch
+from xstage_tune.store.location import resolve_location
+from xstage_tune.store.migrate import ensure_schema
+from xstage_tune.store.models import Fit, Launch, Run
+from xstage_tune.store.runs import RunWriter, mark_stale_runs, writing_run
+from xstage_tune.store.studies import Studies
+
+
+class Store:
+    """An open store. Several processes may have the same one open and write to it.
+
+    Every method raises ``StoreError``, naming the store, when the database fails.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self.studies = Studies(database)
+
+    @classmethod
+    def open(cls, location: str | Path | None = None) -> Self:
+        """Open a store, making or migrating it first, and mark runs whose process died as stale.
+
+        Args:
+            location: SQLite file or database URL; None for ``$XSTAGE_STORE``, else the user's own.
+
+        Raises:
+            StoreError: the place cannot be used, the store is damaged, or a newer version made it.
+        """
+        database = Database(resolve_location(location))
+        try:
+            ensure_schema(database)
+            mark_stale_runs(database)
+        except BaseException:
+            database.close()
+            raise
+        return cls(database)
+
+    @property
+    def location(self) -> str:
+        """The file or URL of the store, without a password."""
+        return str(self._database.location)
+
+    def close(self) -> None:
+        """Close the connections; safe to call twice."""
+        self._database.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def begin_run(
+        self,
+        *,
+        kind: str,
+        argv: Sequence[str],
+        device: DeviceDescription,
+        seed: int | None = None,
+        parameters: dict[str, Any] | None = None,
+        path: str = "",
+        kernel_sha256: str = "",
+        profile_sha256: str = "",
+    ) -> AbstractContextManager[RunWriter]:
+        """A block that writes one run.
+
+        The block's end decides the run's status: finished; interrupted on KeyboardInterrupt; failed,
+        with the message, on any other exception, which goes on. What was written before stays.
+        """
+        return writing_run(
+            self._database,
+            kind=kind,
+            argv=argv,
+            device=device,
+            seed=seed,
+            parameters=parameters or {},
+            path=path,
+            kernel_sha256=kernel_sha256,
+            profile_sha256=profile_sha256,
+        )
+
+    def runs(self, kind: str | None = None) -> list[Run]:
+        """All runs, or those of one kind, newest first."""
+        query = select(Run).order_by(Run.started_at.desc(), Run.id)
+        if kind is not None:
+            query = query.where(Run.kind == kind)
+        with self._database.reading() as session:
+            return list(session.scalars(query))
+
+    def run(self, run_id: str = "latest") -> Run:
+        """One run; ``latest`` is the last one begun.
+
+        Raises:
+            UsageError: there is no such run.
+        """
+        query = select(Run).order_by(Run.started_at.desc(), Run.id).limit(1)
+        if run_id != "latest":
+            query = query.where(Run.id == run_id)
+        with self._database.reading() as session:
+            run = session.scalar(query)
+        if run is None:
+            raise UsageError(f"store {self.location} has no run '{run_id}'", "xstage-tune store info")
+        return run
+
+    def launches(self, run_id: str) -> list[StoredLaunch]:
+        """The launches of a run in sequence; their spans are read when asked for."""
+        query = select(Launch).where(Launch.run_id == run_id).order_by(Launch.sequence)
+        with self._database.reading() as session:
+            return [stored_launch(row, self._database) for row in session.scalars(query)]
+
+    def fits(self, run_id: str) -> list[Fit]:
+        """What was concluded from a run, oldest first."""
+        with self._database.reading() as session:
+            return list(session.scalars(select(Fit).where(Fit.run_id == run_id).order_by(Fit.id)))
+
+    def summary(self) -> health.StoreSummary:
+        """What the store holds."""
+        return health.summarise(self._database)
+
+    def check(self) -> health.CheckReport:
+        """Whether all of it is whole: the database's own checks, and every chunk decoded."""
+        return health.check(self._database)

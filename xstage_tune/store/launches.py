@@ -1,0 +1,147 @@
+"""Launches in the store: rows and chunks from a measured run, and back."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sqlalchemy import select
+
+from xstage_tune.devices.base import BurstPoint, BurstRun, GpuState, LaunchInfo, Verification
+from xstage_tune.errors import StoreError
+from xstage_tune.spans import SpanTable
+from xstage_tune.store import chunks
+from xstage_tune.store.chunks import ChunkError
+from xstage_tune.store.database import Database
+from xstage_tune.store.models import Chunk, Launch
+
+_DECODERS = {chunks.SPAN_CODEC: chunks.decode_spans, chunks.LANE_CODEC: chunks.decode_lanes}
+
+
+@dataclass(frozen=True, slots=True)
+class StoredLaunch:
+    """One launch of a run; its spans are read, and checked, when they are asked for."""
+
+    run_id: str
+    sequence: int
+    point: BurstPoint
+    verification: Verification
+    info: LaunchInfo
+    launch_id: int
+    database: Database
+
+    def table(self, rank: int = 0) -> SpanTable:
+        """The spans and lanes that ``rank`` recorded.
+
+        Raises:
+            ChunkError: a chunk is damaged.
+            StoreError: nothing was recorded for ``rank``, or the database failed.
+        """
+        of_rank = select(Chunk).where(Chunk.launch_id == self.launch_id, Chunk.rank == rank)
+        with self.database.reading() as session:
+            found = {chunk.kind: chunk for chunk in session.scalars(of_rank)}
+        place = launch_place(self.run_id, self.sequence, rank)
+        if found.keys() != {"spans", "lanes"}:
+            raise StoreError(
+                f"store {self.database.location}: {place} has no spans", "xstage-tune store check"
+            )
+        return SpanTable(*(decode_chunk(found[kind], f"{place}, {kind}") for kind in ("spans", "lanes")))
+
+    def burst_run(self, rank: int = 0) -> BurstRun:
+        """The launch as the device returned it; raises as :meth:`table`."""
+        return BurstRun(self.point, self.table(rank), self.verification, self.info)
+
+
+def launch_place(run_id: str, sequence: int, rank: int) -> str:
+    """How errors name a launch of one rank."""
+    return f"run {run_id}, launch {sequence}, rank {rank}"
+
+
+def launch_row(run_id: str, sequence: int, burst: BurstRun) -> Launch:
+    """The row of one launch, without its chunks."""
+    point, info = burst.point, burst.launch
+    return Launch(
+        run_id=run_id,
+        sequence=sequence,
+        mode=point.mode,
+        path=point.path,
+        flavour=point.flavour,
+        producers=point.producers,
+        burst_bytes=point.burst_bytes,
+        gap_ns=point.gap_ns,
+        point=asdict(point),
+        kernel=info.kernel,
+        kernel_sha256=info.kernel_sha256,
+        registers=info.registers,
+        spill_bytes=info.spill_bytes,
+        shared_bytes=info.shared_bytes,
+        timer_tick_ns=info.timer_tick_ns,
+        elapsed_ns=info.elapsed_ns,
+        started_at=info.started_at,
+        gpu_before=asdict(info.before) if info.before else None,
+        gpu_after=asdict(info.after) if info.after else None,
+        checked_bytes=burst.verification.checked_bytes,
+        mismatched_bytes=burst.verification.mismatched_bytes,
+    )
+
+
+def stored_launch(row: Launch, database: Database) -> StoredLaunch:
+    """The launch of a row of :func:`launch_row`."""
+    info = LaunchInfo(
+        kernel=row.kernel,
+        kernel_sha256=row.kernel_sha256,
+        registers=row.registers,
+        spill_bytes=row.spill_bytes,
+        shared_bytes=row.shared_bytes,
+        timer_tick_ns=row.timer_tick_ns,
+        elapsed_ns=row.elapsed_ns,
+        started_at=row.started_at,
+        before=_gpu_state(row.gpu_before),
+        after=_gpu_state(row.gpu_after),
+    )
+    verification = Verification(row.checked_bytes, row.mismatched_bytes)
+    return StoredLaunch(
+        row.run_id, row.sequence, BurstPoint(**row.point), verification, info, row.id, database
+    )
+
+
+def chunk_rows(table: SpanTable, rank: int) -> list[Chunk]:
+    """The two chunks of one rank's spans, not yet tied to a launch."""
+    spans, lanes = chunks.encode_spans(table.spans), chunks.encode_lanes(table.lanes)
+    return [
+        _chunk(rank, "spans", chunks.SPAN_CODEC, len(table.spans), spans),
+        _chunk(rank, "lanes", chunks.LANE_CODEC, len(table.lanes), lanes),
+    ]
+
+
+def decode_chunk(chunk: Chunk, place: str) -> NDArray[np.void]:
+    """The array in a chunk, after checking its hash and row count.
+
+    Raises:
+        ChunkError: the chunk is damaged or of an unknown codec; ``place`` says which.
+    """
+    if hashlib.sha256(chunk.blob).hexdigest() != chunk.sha256:
+        raise ChunkError(f"{place}: damaged, its {len(chunk.blob)} bytes do not match their sha256")
+    if chunk.codec not in _DECODERS:
+        raise ChunkError(f"{place}: unknown codec '{chunk.codec}'", "pip install --upgrade xstage-tune")
+    try:
+        rows = _DECODERS[chunk.codec](chunk.blob)
+    except ChunkError as error:
+        raise ChunkError(f"{place}: {error.message}") from error
+    if len(rows) != chunk.n:
+        raise ChunkError(f"{place}: damaged, {len(rows)} rows where {chunk.n} were written")
+    return rows
+
+
+def _chunk(rank: int, kind: str, codec: str, n: int, blob: bytes) -> Chunk:
+    digest = hashlib.sha256(blob).hexdigest()
+    return Chunk(rank=rank, kind=kind, codec=codec, n=n, sha256=digest, blob=blob)
+
+
+def _gpu_state(stored: dict[str, Any] | None) -> GpuState | None:
+    if stored is None:
+        return None
+    return GpuState(**{**stored, "throttle_reasons": tuple(stored["throttle_reasons"])})

@@ -1,0 +1,154 @@
+"""The life of a run in the store: begun, written launch by launch, ended, or found dead."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
+from typing import Any
+
+from sqlalchemy import select, update
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import Session
+
+from xstage_tune import __version__
+from xstage_tune.devices.base import BurstRun, DeviceDescription
+from xstage_tune.errors import StoreError, XStageError
+from xstage_tune.store.database import Database
+from xstage_tune.store.launches import chunk_rows, launch_row
+from xstage_tune.store.models import Environment, Fit, Launch, Run
+from xstage_tune.store.process import ProcessIdentity, current_process, has_ended
+from xstage_tune.store.provenance import environment_values, git_state, new_id, utc_now
+
+
+class RunWriter:
+    """Writes the rows of one run; each is committed before the call returns."""
+
+    def __init__(self, database: Database, run_id: str) -> None:
+        self._database = database
+        self.id = run_id
+
+    def add_launch(self, sequence: int, burst: BurstRun, rank: int = 0) -> None:
+        """Keep one launch. Further ranks of a launch add their spans to the first one's row.
+
+        Raises:
+            StoreError: this rank of the launch is there already, ``sequence`` is another point's,
+                or the database failed.
+        """
+        rows = chunk_rows(burst.table, rank)
+        with self._database.writing() as session:
+            launch = self._launch(session, sequence)
+            if launch is None:
+                launch = launch_row(self.id, sequence, burst)
+                session.add(launch)
+                session.flush()
+            elif launch.point != asdict(burst.point):
+                raise StoreError(f"run {self.id}: launch {sequence} was of another point")
+            for row in rows:
+                row.launch_id = launch.id
+            session.add_all(rows)
+
+    def add_fit(self, kind: str, payload: dict[str, Any]) -> None:
+        """Keep what was concluded from the run.
+
+        Raises:
+            StoreError: the payload is not JSON, or the database failed.
+        """
+        with self._database.writing() as session:
+            session.add(Fit(run_id=self.id, kind=kind, created_at=utc_now(), payload=payload))
+
+    def _launch(self, session: Session, sequence: int) -> Launch | None:
+        return session.scalar(select(Launch).where(Launch.run_id == self.id, Launch.sequence == sequence))
+
+
+@contextmanager
+def writing_run(
+    database: Database,
+    *,
+    kind: str,
+    argv: Sequence[str],
+    device: DeviceDescription,
+    seed: int | None,
+    parameters: dict[str, Any],
+    path: str,
+    kernel_sha256: str,
+    profile_sha256: str,
+) -> Iterator[RunWriter]:
+    """Begin a run and end it with the block's outcome; rows written before a failure stay."""
+    process = current_process()
+    run = Run(
+        id=new_id(kind),
+        kind=kind,
+        status="running",
+        started_at=utc_now(),
+        argv=list(argv),
+        tool_version=__version__,
+        git_state=git_state(),
+        seed=seed,
+        parameters=parameters,
+        path=path,
+        kernel_sha256=kernel_sha256,
+        profile_sha256=profile_sha256,
+        host=process.host,
+        pid=process.pid,
+        boot_id=process.boot_id,
+        pid_namespace=process.pid_namespace,
+        process_start_ticks=process.start_ticks,
+    )
+    with database.writing() as session:
+        run.environment_id = _environment_id(session, environment_values(device, process.host))
+        session.add(run)
+    try:
+        yield RunWriter(database, run.id)
+    except BaseException as error:  # even an exit must not leave the run open
+        with suppress(StoreError):  # the first failure is the one to report
+            _end(database, run.id, *_outcome(error))
+        raise
+    _end(database, run.id, "finished", None)
+
+
+def mark_stale_runs(database: Database) -> None:
+    """Close the runs whose process died without doing so.
+
+    Raises:
+        StoreError: the database failed.
+    """
+    with database.reading() as session:
+        running = session.scalars(select(Run).where(Run.status == "running")).all()
+    for run in running:
+        if has_ended(_process(run)):
+            _end(database, run.id, "stale", f"process {run.pid} on {run.host} ended without closing the run")
+
+
+def _end(database: Database, run_id: str, status: str, error: str | None) -> None:
+    finished_at = None if status == "stale" else utc_now()  # nobody knows when a process died
+    still_open = update(Run).where(Run.id == run_id, Run.status.in_(("running", "stale")))
+    with database.writing() as session:
+        session.execute(still_open.values(status=status, finished_at=finished_at, error=error))
+
+
+def _outcome(error: BaseException) -> tuple[str, str]:
+    if isinstance(error, KeyboardInterrupt):
+        return "interrupted", "interrupted by the user"
+    if isinstance(error, XStageError):
+        return "failed", error.message
+    return "failed", f"{type(error).__name__}: {error}"
+
+
+def _process(run: Run) -> ProcessIdentity:
+    return ProcessIdentity(run.host, run.pid, run.boot_id, run.pid_namespace, run.process_start_ticks)
+
+
+def _environment_id(session: Session, values: dict[str, Any]) -> int:
+    """Row of this environment, added when it is new."""
+    known = select(Environment.id).where(Environment.identity_sha256 == values["identity_sha256"])
+    found = session.scalar(known)
+    if found is not None:
+        return found
+    environment = Environment(**values)
+    try:
+        with session.begin_nested():
+            session.add(environment)
+    except IntegrityError:  # another process was first
+        return session.scalars(known).one()
+    return environment.id
