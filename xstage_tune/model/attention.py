@@ -10,7 +10,7 @@ from __future__ import annotations
 from numpy.typing import ArrayLike
 
 from xstage_tune.model import burst_gap
-from xstage_tune.model._checks import Floats, nonnegative, positive, positive_part
+from xstage_tune.model.checks import Floats, nonnegative, positive, positive_part
 
 
 def output_tile_bytes(*, block_m: ArrayLike, head_dim: ArrayLike, element_bytes: ArrayLike) -> Floats:

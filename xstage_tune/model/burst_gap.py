@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from xstage_tune.model._checks import NS_PER_S, Floats, nonnegative, positive, positive_part
+from xstage_tune.model.checks import NS_PER_S, Floats, nonnegative, positive, positive_part
 
 
 def drain_ns(*, volume_bytes: ArrayLike, drain_bytes_per_s: ArrayLike) -> Floats:

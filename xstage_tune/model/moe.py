@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from xstage_tune.model import burst_gap
-from xstage_tune.model._checks import NS_PER_S, Floats, nonnegative, positive, positive_part
+from xstage_tune.model.checks import NS_PER_S, Floats, nonnegative, positive, positive_part
 
 
 def wave_issue_ns(
