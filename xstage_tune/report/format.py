@@ -120,8 +120,8 @@ def _decimals(value: float) -> int:
 
 
 def _interval_decimals(value: float, half_width: float) -> int:
-    """Decimals that show the interval's half width to one digit, and at least three figures of the value."""
+    """Decimals for the half width to one digit, two if it begins with 1, and three figures of the value."""
     if half_width <= 0:
         return _decimals(value)
-    needed = max(-_exponent(half_width), _SIGNIFICANT_DIGITS - 2 - _exponent(value))
+    needed = max(-_exponent(half_width / 2), _SIGNIFICANT_DIGITS - 2 - _exponent(value))
     return min(max(needed, 0), _MAX_DECIMALS)

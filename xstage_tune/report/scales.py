@@ -92,13 +92,14 @@ def _multiples(step: float, low: float, high: float) -> range:
 
 
 def _log_values(low: float, high: float, most: int, *, binary: bool) -> list[float]:
-    """Powers of two (``binary``) or of ten within [low, high]; 1-2-5 multiples where decades are few."""
+    """Powers of two (``binary``) or of ten in [low, high]; 1-2-5 or 1-3 multiples where decades are few."""
     if not binary:
         first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
-        fine = [mantissa * 10.0**power for power in range(first, last + 1) for mantissa in (1, 2, 5)]
-        inside = [value for value in fine if low <= value <= high]
-        if len(inside) <= most:
-            return inside
+        for mantissas in ((1, 2, 5), (1, 3)):
+            fine = [mantissa * 10.0**power for power in range(first, last + 1) for mantissa in mantissas]
+            inside = [value for value in fine if low <= value <= high]
+            if len(inside) <= most:
+                return inside
     base = 2.0 if binary else 10.0
     first, last = math.ceil(math.log(low, base) - 1e-9), math.floor(math.log(high, base) + 1e-9)
     step = max(1, math.ceil((last - first + 1) / most))

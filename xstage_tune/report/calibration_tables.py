@@ -1,0 +1,234 @@
+"""A calibration and its platform profile as tables: every number with its interval, unit and source."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from xstage_tune.calibration.result import CalibrationResult, Finding
+from xstage_tune.platforms.schema import Arbitration, CapacityLaw, PlatformProfile
+from xstage_tune.report.format import ABSENT, byte_count, duration, factor, id_ranges, percent, plain, rate
+from xstage_tune.report.tables import Column, TableData, render_table
+
+_PRODUCERS = Column("K", "right")
+
+
+def calibration_report(result: CalibrationResult) -> RenderableType:
+    """All tables of ``result``, then its findings with what to do about each."""
+    return Group(platform_report(result.platform), *(_finding(finding) for finding in result.findings))
+
+
+def platform_report(platform: PlatformProfile) -> RenderableType:
+    """All tables of a platform profile."""
+    parts: list[RenderableType] = []
+    for table in platform_tables(platform):
+        parts += [render_table(table), Text()]
+    return Group(*parts)
+
+
+def platform_tables(platform: PlatformProfile) -> tuple[TableData, ...]:
+    """The tables of a platform profile, leaving out those it has no data for."""
+    tables = (
+        _headline(platform),
+        _issue(platform),
+        _capacity(platform),
+        _capacity_laws(platform),
+        _arbitration(platform.arbitration, platform.gpu.sm_count) if platform.arbitration else None,
+        _validation(platform),
+        _provenance(platform),
+    )
+    return tuple(table for table in tables if table and table.rows)
+
+
+def _headline(platform: PlatformProfile) -> TableData:
+    drain, gpu = platform.drain, platform.gpu
+    rows = [
+        ("GPU", f"{gpu.name}, {gpu.architecture}, {gpu.sm_count} SMs at {plain(gpu.sm_clock_mhz, 0)} MHz"),
+        ("path", platform.path),
+        ("drain rate R", rate(drain.bytes_per_s, drain.ci95)),
+    ]
+    if drain.copy_engine_bytes_per_s:
+        ratio_pct = 100 * drain.bytes_per_s / drain.copy_engine_bytes_per_s
+        rows.append(
+            ("copy engine", f"{rate(drain.copy_engine_bytes_per_s)}; R is {percent(ratio_pct, 1)} of it")
+        )
+    rows.append(("source of R", drain.source))
+    if control := platform.local_control:
+        rows.append((
+            "local control",
+            f"{duration(control.issue_ns)} at K = {control.producers}, B = {byte_count(control.burst_bytes)};"
+            f" varies by {percent(100 * control.gap_spread)} over the gaps",
+        ))  # fmt: skip
+    notes = (platform.description,) if platform.description else ()
+    return TableData(f"Platform {platform.name}", (Column("quantity"), Column("value")), tuple(rows), notes)
+
+
+def _issue(platform: PlatformProfile) -> TableData:
+    points = sorted(platform.issue, key=lambda point: (point.flavour, point.producers, point.burst_bytes))
+    return TableData(
+        "Issue time without backpressure, T0",
+        (Column("stores"), _PRODUCERS, Column("B", "right"), Column("T0 [95% interval]", "right")),
+        tuple(
+            (
+                point.flavour,
+                str(point.producers),
+                byte_count(point.burst_bytes),
+                duration(point.ns, point.ci95),
+            )
+            for point in points
+        ),
+        _sources(point.source for point in points),
+        _sections([point.flavour for point in points]),
+    )
+
+
+def _capacity(platform: PlatformProfile) -> TableData:
+    points = sorted(platform.capacity, key=lambda point: (point.flavour, point.producers))
+    return TableData(
+        "Outstanding capacity, Q",
+        (
+            Column("stores"),
+            _PRODUCERS,
+            Column("Q [95% interval]", "right"),
+            Column("Q/K", "right"),
+            Column("knee"),
+        ),
+        tuple(
+            (
+                point.flavour,
+                str(point.producers),
+                byte_count(point.bytes, point.ci95),
+                byte_count(point.bytes / point.producers),
+                "reached" if point.knee_reached else "not reached, lower bound",
+            )
+            for point in points
+        ),
+        _sources(point.source for point in points),
+        _sections([point.flavour for point in points]),
+    )
+
+
+def _capacity_laws(platform: PlatformProfile) -> TableData:
+    return TableData(
+        "Law of Q against K",
+        (Column("stores"), Column("law"), Column("fit"), Column("rms error", "right")),
+        tuple(
+            (law.flavour, law.law, _law_text(law), percent(100 * law.rms_relative_error))
+            for law in platform.capacity_law
+        ),
+    )
+
+
+def _law_text(law: CapacityLaw) -> str:
+    scale = byte_count(law.scale_bytes)
+    match law.law:
+        case "constant":
+            return f"Q = {scale}"
+        case "linear":
+            return f"Q = {scale} * K"
+        case "power":
+            return f"Q = {scale} * K^{_parameter(law.exponent)}"
+        case "saturating":
+            return f"Q = {scale} * (1 - exp(-K/{_parameter(law.producers_scale)}))"
+
+
+def _parameter(value: float | None) -> str:
+    return ABSENT if value is None else f"{value:.4g}"
+
+
+def _arbitration(arbitration: Arbitration, sm_count: int) -> TableData:
+    """Groups of SMs; service is an SM's rate over the mean of all SMs in the groups."""
+    members = sum(len(group.sm_ids) for group in arbitration.groups)
+    notes = [f"per-SM shares repeat between runs with correlation {arbitration.repeat_correlation:.4f}"]
+    if arbitration.max_relative_error is not None:
+        notes.append(
+            f"largest deviation of an SM from its group: {percent(100 * arbitration.max_relative_error)}"
+        )
+    if members < sm_count:
+        notes.append(f"{sm_count - members} of {sm_count} SMs are in no group: none ran a producer")
+    return TableData(
+        "Arbitration: how R is divided among saturating SMs",
+        (
+            Column("group", "right"),
+            Column("SMs", "right"),
+            Column("share of R", "right"),
+            Column("service per SM", "right"),
+            Column("SM ids"),
+        ),
+        tuple(
+            (
+                str(number),
+                str(len(group.sm_ids)),
+                percent(100 * group.share),
+                factor(group.share * members / len(group.sm_ids)) if group.sm_ids else ABSENT,
+                id_ranges(group.sm_ids, ", "),
+            )
+            for number, group in enumerate(arbitration.groups, start=1)
+        ),
+        (*notes, *_sources([arbitration.source])),
+    )
+
+
+def _validation(platform: PlatformProfile) -> TableData | None:
+    errors = platform.validation
+    if errors is None:
+        return None
+    notes = [f"relative errors on {errors.points} points that the fit never saw"]
+    if corner := platform.corner:
+        notes.append(
+            f"soft corner near G*: a width of {percent(100 * corner.width_fraction)} of V/R takes the "
+            f"held-out median error from {percent(corner.plain_median_pct)} "
+            f"to {percent(corner.soft_median_pct)}"
+        )
+    return TableData(
+        "Validation",
+        (Column("predicted"), Column("median error", "right"), Column("p95 error", "right")),
+        tuple(
+            (what, percent(median_pct), percent(p95_pct))
+            for what, median_pct, p95_pct in (
+                ("period, gap sweep", errors.period_median_pct, errors.period_p95_pct),
+                ("T_iss, gap sweep", errors.issue_median_pct, errors.issue_p95_pct),
+                ("T_iss, isolated bursts", errors.isolated_median_pct, errors.isolated_p95_pct),
+            )
+        ),
+        tuple(notes),
+    )
+
+
+def _provenance(platform: PlatformProfile) -> TableData:
+    origin = platform.provenance
+    rows = (
+        ("run", origin.run_id),
+        ("made", f"{origin.created_at} by xstage-tune {origin.tool_version}"),
+        ("command", " ".join(origin.argv)),
+        ("host", origin.host),
+        ("GPU id", origin.gpu_uuid),
+        ("driver, CUDA", ", ".join(part for part in (origin.driver, origin.cuda) if part)),
+        ("kernels", origin.kernel_sha256),
+        ("seed", "" if origin.seed is None else str(origin.seed)),
+    )
+    return TableData("Provenance", (Column("what"), Column("value")), tuple(row for row in rows if row[1]))
+
+
+def _finding(finding: Finding) -> RenderableType:
+    label, style = ("refused", "bold red") if finding.severity == "refuse" else ("warning", "bold yellow")
+    text = Text(overflow="fold")
+    text.append(f"{label}: ", style).append(f"{finding.message} ").append(f"({finding.code})", "dim")
+    if finding.hint:
+        text.append(f"\n  try: {finding.hint}")
+    return text
+
+
+def _sources(sources: Iterable[str]) -> tuple[str, ...]:
+    """One note for each distinct source, in order of appearance."""
+    return tuple(f"source: {source}" for source in dict.fromkeys(sources))
+
+
+def _sections(keys: Sequence[str]) -> frozenset[int]:
+    """The row indices at which the key changes."""
+    return frozenset(
+        index for index, (before, after) in enumerate(pairwise(keys), start=1) if before != after
+    )
