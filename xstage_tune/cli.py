@@ -6,6 +6,7 @@ import sys
 
 import typer
 
+from xstage_tune.commands import platforms, store
 from xstage_tune.errors import ExitCode, XStageError
 
 app = typer.Typer(
@@ -15,6 +16,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=True,
 )
+app.add_typer(platforms.app, name="platforms")
+app.add_typer(store.app, name="store")
 
 
 def main() -> None:

@@ -6,22 +6,35 @@ the file and the key (see :mod:`xstage_tune.platforms.loader`).
 
 from __future__ import annotations
 
+from numbers import Integral
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictBool, model_validator
 
 from xstage_tune.devices.base import StoreFlavour, StorePath
 
 SCHEMA_VERSION: Literal[1] = 1
 
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-Count = Annotated[int, Field(gt=0)]
+
+def _python_int(value: object) -> object:
+    """NumPy integers as ``int``; anything else is left to the strict check of the field."""
+    return int(value) if isinstance(value, Integral) and not isinstance(value, bool) else value
+
+
+# Strict numbers: a number in quotes or a boolean is a mistake in a profile, not a spelling of it.
+Finite = Annotated[float, Field(strict=True, allow_inf_nan=False)]
+Positive = Annotated[Finite, Field(gt=0)]
+NonNegative = Annotated[Finite, Field(ge=0)]
+Fraction = Annotated[Finite, Field(gt=0, le=1)]
+Whole = Annotated[int, Field(strict=True), BeforeValidator(_python_int)]
+Count = Annotated[Whole, Field(gt=0)]
 Interval = tuple[NonNegative, NonNegative]
 
 
 class Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=False)
+    """A frozen section that knows all its keys."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class Gpu(Strict):
@@ -32,6 +45,7 @@ class Gpu(Strict):
     sm_count: Count
     sm_clock_mhz: Positive
     l2_bytes: Count
+    source: str = ""
 
 
 class Drain(Strict):
@@ -62,7 +76,7 @@ class CapacityPoint(Strict):
     bytes: Positive
     ci95: Interval | None = None
     #: False when no knee was reached: ``bytes`` is then only a lower bound.
-    knee_reached: bool = True
+    knee_reached: StrictBool = True
     source: str
 
 
@@ -76,23 +90,30 @@ class CapacityLaw(Strict):
     flavour: StoreFlavour
     law: Literal["constant", "linear", "power", "saturating"]
     scale_bytes: Positive
-    exponent: float | None = None
+    exponent: Finite | None = None
     producers_scale: Positive | None = None
     rms_relative_error: NonNegative
+
+    @model_validator(mode="after")
+    def _has_its_parameter(self) -> CapacityLaw:
+        needed = {"power": "exponent", "saturating": "producers_scale"}.get(self.law)
+        if needed and getattr(self, needed) is None:
+            raise ValueError(f"law '{self.law}' needs the key '{needed}'")
+        return self
 
 
 class ArbitrationGroup(Strict):
     """SMs that share one port of the arbiter; ``share`` is the group's fraction of R."""
 
-    sm_ids: tuple[Annotated[int, Field(ge=0)], ...]
-    share: Annotated[float, Field(gt=0, le=1)]
+    sm_ids: tuple[Annotated[Whole, Field(ge=0)], ...]
+    share: Fraction
 
 
 class Arbitration(Strict):
     """How R is divided among saturating producers, by SM id."""
 
     groups: tuple[ArbitrationGroup, ...]
-    repeat_correlation: Annotated[float, Field(ge=-1, le=1)]
+    repeat_correlation: Annotated[Finite, Field(ge=-1, le=1)]
     #: Largest relative deviation of a measured per-SM share from the group law, at full occupancy.
     max_relative_error: NonNegative | None = None
     source: str
@@ -142,6 +163,44 @@ class LocalControl(Strict):
     gap_spread: NonNegative
 
 
+class TensorRate(Strict):
+    """Tensor Core rate of the whole GPU for one operand type, dense."""
+
+    dtype: Literal["bf16", "fp8"]
+    peak_flop_per_s: Positive
+    #: Fraction of the peak that the mainloop of a full tile reaches.
+    tile_efficiency: Fraction
+    source: str
+
+
+class AttentionTile(Strict):
+    """Time of one KV tile of a Q-loop on one SM: sigma of equation 20."""
+
+    dtype: Literal["bf16"]
+    block_m: Count
+    block_n: Count
+    head_dim: Count
+    kv_tile_ns: Positive
+    #: Part of a Q-loop that does not grow with the number of KV tiles.
+    fixed_ns: NonNegative
+    source: str
+
+
+class Compute(Strict):
+    """What turns the shape of a tile into its time, and the limits that a tile must fit."""
+
+    tensor: tuple[TensorRate, ...] = Field(min_length=1)
+    attention: tuple[AttentionTile, ...] = ()
+    #: Fixed cost of a mainloop beside its FLOPs, with the next tile's operands already prefetched.
+    tile_fill_ns: NonNegative
+    memory_bytes_per_s: Positive
+    shared_bytes_per_cta: Count
+    registers_per_sm: Count
+    #: Accumulator memory beside the registers (TMEM); 0 where accumulators live in registers.
+    tensor_memory_bytes_per_sm: Annotated[Whole, Field(ge=0)] = 0
+    source: str
+
+
 class Provenance(Strict):
     """Where the numbers come from."""
 
@@ -153,7 +212,7 @@ class Provenance(Strict):
     driver: str = ""
     cuda: str = ""
     kernel_sha256: str = ""
-    seed: int | None = None
+    seed: Whole | None = None
     run_id: str = ""
 
 
@@ -173,4 +232,18 @@ class PlatformProfile(Strict):
     corner: Corner | None = None
     validation: Validation | None = None
     local_control: LocalControl | None = None
+    compute: Compute | None = None
     provenance: Provenance
+
+    @model_validator(mode="after")
+    def _points_are_distinct(self) -> PlatformProfile:
+        keys = {
+            "issue": [(point.flavour, point.producers, point.burst_bytes) for point in self.issue],
+            "capacity": [(point.flavour, point.producers) for point in self.capacity],
+            "capacity_law": [law.flavour for law in self.capacity_law],
+        }
+        for name, values in keys.items():
+            if len(values) != len(set(values)):
+                repeated = next(value for value in values if values.count(value) > 1)
+                raise ValueError(f"{name} has two entries for {repeated}")
+        return self

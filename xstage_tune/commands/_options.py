@@ -1,0 +1,32 @@
+"""Options that several commands share, so that they read and behave the same everywhere."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+
+class OutputFormat(StrEnum):
+    """How a result is written to stdout."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
+FormatOption = Annotated[
+    OutputFormat,
+    typer.Option("--format", help="Result as a table to read, or as JSON alone on stdout."),
+]
+
+StoreOption = Annotated[
+    str | None,
+    typer.Option(
+        "--store",
+        metavar="FILE|URL",
+        envvar="XSTAGE_STORE",
+        help="SQLite file or database URL to keep results in.",
+        show_default="the user's own store",
+    ),
+]

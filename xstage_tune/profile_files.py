@@ -1,0 +1,197 @@
+"""Profiles as TOML files: finding them by name, reading them strictly, writing them atomically.
+
+Shared by platform and workload profiles. Every error names the file, the key and the value.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
+
+import tomli_w
+from pydantic import BaseModel, ValidationError
+
+from xstage_tune.errors import UsageError
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
+
+Model = TypeVar("Model", bound=BaseModel)
+
+_SUFFIX = ".toml"
+
+
+def find_profiles(folders: Sequence[Path]) -> dict[str, Path]:
+    """Profiles under ``folders`` by name: the path below the folder, without suffix.
+
+    A name in two folders is the first folder's. Folders that do not exist are skipped.
+    """
+    found: dict[str, Path] = {}
+    for folder in folders:
+        for path in sorted(folder.rglob(f"*{_SUFFIX}")):
+            found.setdefault(path.relative_to(folder).with_suffix("").as_posix(), path)
+    return dict(sorted(found.items()))
+
+
+def resolve_profile(kind: str, name_or_path: str, folders: Sequence[Path]) -> Path:
+    """The file of a profile: ``name_or_path`` itself if it ends in ``.toml``, else the one so named.
+
+    Args:
+        kind: what is looked for, as the user calls it ("platform", "workload").
+
+    Raises:
+        UsageError: no such file or name; the hint gives the nearest names.
+    """
+    if name_or_path.endswith(_SUFFIX):
+        path = Path(name_or_path).expanduser()
+        if not path.is_file():
+            raise UsageError(
+                f"{kind} file {path} does not exist", f"names also work: xstage-tune {kind}s list"
+            )
+        return path
+    names = find_profiles(folders)
+    if name_or_path not in names:
+        near = difflib.get_close_matches(name_or_path, names, n=3, cutoff=0.5) or list(names)
+        raise UsageError(
+            f"unknown {kind} '{name_or_path}'", f"one of {', '.join(near)}, or a path ending in {_SUFFIX}"
+        )
+    return names[name_or_path]
+
+
+def read_profile(path: Path, overrides: Iterable[str] = ()) -> dict[str, Any]:
+    """The keys of one file, not checked yet.
+
+    Args:
+        overrides: ``key=value`` or ``section.key=value``, the value in TOML; a bare word is a string.
+
+    Raises:
+        UsageError: the file cannot be read or is no TOML, or an override has no ``=``.
+    """
+    data = _read(path)
+    for override in overrides:
+        _apply(data, override)
+    return data
+
+
+def check_profile(model: type[Model], data: Mapping[str, Any], origin: str) -> Model:
+    """Keys as a profile.
+
+    Args:
+        origin: where they come from, as errors name it.
+
+    Raises:
+        UsageError: they break the schema; says the key, its value and why.
+    """
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        raise UsageError(f"{origin}: {_describe(error, model)}") from None
+
+
+def write_profile(profile: BaseModel, path: Path, *, force: bool = False) -> None:
+    """Write a profile so that it reads back equal; the file appears whole or not at all.
+
+    Raises:
+        UsageError: the file exists and ``force`` is not set, or cannot be written.
+    """
+    if path.exists() and not force:
+        raise UsageError(f"{path} exists", "choose another file, or replace it with --force")
+    text = tomli_w.dumps(profile.model_dump(mode="json", exclude_none=True))
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _replace(path, text)
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror}") from None
+
+
+def _replace(path: Path, text: str) -> None:
+    """Write beside ``path``, then rename over it."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path}: not UTF-8 text at byte {error.start}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"{path}: invalid TOML: {error}") from None
+
+
+def _apply(data: dict[str, Any], override: str) -> None:
+    """Set one ``key=value`` in place."""
+    key, separator, text = override.partition("=")
+    parts = [part.strip() for part in key.split(".")]
+    if not separator or not all(parts):
+        raise UsageError(f"--set {override}: not of the form key=value", "e.g. --set tokens_per_rank=4096")
+    table = data
+    for part in parts[:-1]:
+        table = table.setdefault(part, {})
+        if not isinstance(table, dict):
+            raise UsageError(f"--set {override}: '{part}' holds a value, not keys")
+    table[parts[-1]] = _value(text.strip())
+
+
+def _value(text: str) -> Any:
+    """A TOML value; text that is none stands for itself."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _describe(error: ValidationError, model: type[BaseModel]) -> str:
+    """The first problem in one line. An unknown key comes before the key that it was meant to be."""
+    problems = sorted(error.errors(), key=lambda problem: problem["type"] != "extra_forbidden")
+    more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+    return _problem(problems[0], model) + more
+
+
+def _problem(problem: ErrorDetails, model: type[BaseModel]) -> str:
+    location = problem["loc"]
+    key = _dotted(location)
+    if problem["type"] == "extra_forbidden":
+        near = difflib.get_close_matches(str(location[-1]), _sibling_keys(model, location), n=1)
+        return f"unknown key '{key}'" + (f"; did you mean '{near[0]}'?" if near else "")
+    if problem["type"] == "missing":
+        return f"key '{key}' is missing"
+    reason = problem["msg"].removeprefix("Value error, ").removeprefix("Input ")
+    if isinstance(problem["input"], Mapping | list | tuple):
+        return f"{key}: {reason}" if key else reason
+    return f"{key} = {problem['input']!r}: {reason}"
+
+
+def _dotted(location: Sequence[str | int]) -> str:
+    """``("issue", 0, "ns")`` as ``issue[0].ns``."""
+    text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)
+    return text.removeprefix(".")
+
+
+def _sibling_keys(model: type[BaseModel], location: Sequence[str | int]) -> list[str]:
+    """The keys that the section holding ``location`` knows."""
+    section: type[BaseModel] | None = model
+    for part in location[:-1]:
+        if isinstance(part, str) and section is not None:
+            section = _model_in(section.model_fields[part].annotation)
+    return list(section.model_fields) if section is not None else []
+
+
+def _model_in(annotation: Any) -> type[BaseModel] | None:
+    """The model inside an annotation such as ``tuple[Model, ...]`` or ``Model | None``."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next(filter(None, map(_model_in, get_args(annotation))), None)
