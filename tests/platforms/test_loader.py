@@ -48,10 +48,11 @@ class TestShipped:
     def test_loads_under_its_own_name_with_a_source_for_every_number(self, name: str) -> None:
         profile = load_platform(name)
         assert profile.name == name
-        sources = [profile.drain.source, *(p.source for p in (*profile.issue, *profile.capacity))]
+        sources = [profile.drain.source, *(p.source for p in profile.issue)]
+        sources += [point.source for point in profile.capacity]
         if profile.compute is not None:
-            rates = (*profile.compute.tensor, *profile.compute.attention)
-            sources += [profile.compute.source, *(rate.source for rate in rates)]
+            sources += [profile.compute.source, *(rate.source for rate in profile.compute.tensor)]
+            sources += [tile.source for tile in profile.compute.attention]
         assert all(sources)
 
     @pytest.mark.parametrize("name", SHIPPED)
