@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from sqlalchemy import create_engine
-from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.exc import DBAPIError, OperationalError, SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from xstage_tune.errors import StoreError
@@ -70,6 +70,8 @@ class Database:
     def _store_error(self, error: SQLAlchemyError) -> StoreError:
         origin = error.orig if isinstance(error, DBAPIError) else None
         meaning, hint = explain(origin)
+        if isinstance(error, OperationalError) and not self.location.path:
+            meaning, hint = "the server cannot be used", "check the URL and the server, or use --store PATH"
         detail = str(origin or error).strip().partition("\n")[0]
         return StoreError(f"store {self.location}: {meaning or 'the database failed'} ({detail})", hint)
 

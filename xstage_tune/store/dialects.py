@@ -6,10 +6,11 @@ import logging
 import math
 import sqlite3
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Dialect, Engine, Float, TypeDecorator, event, text
+from sqlalchemy import Connection, Dialect, Engine, Float, event, text
 from sqlalchemy.engine.interfaces import DBAPIConnection
 
 from xstage_tune.store.location import network_file_system
@@ -24,17 +25,18 @@ WRITE_OPTION = "xstage_write"
 _SCHEMA_LOCK_KEY = 0x787374616765
 
 
-class SqliteFloat(TypeDecorator[float]):
+class SqliteFloat(Float[float]):
     """A float that survives NaN, which SQLite would turn into NULL: NaN is kept as text."""
 
-    impl = Float(53)
-    cache_ok = True
+    def bind_processor(self, dialect: Dialect) -> Callable[[float | None], float | str | None]:  # noqa: ARG002
+        return lambda value: "nan" if value is not None and math.isnan(value) else value
 
-    def process_bind_param(self, value: float | None, dialect: Dialect) -> Any:  # noqa: ARG002
-        return "nan" if value is not None and math.isnan(value) else value
-
-    def process_result_value(self, value: Any, dialect: Dialect) -> float | None:  # noqa: ARG002
-        return None if value is None else float(value)
+    def result_processor(
+        self,
+        dialect: Dialect,  # noqa: ARG002
+        coltype: object,  # noqa: ARG002
+    ) -> Callable[[float | str | None], float | None]:
+        return lambda value: None if value is None else float(value)
 
 
 def configure_sqlite(engine: Engine, path: Path) -> None:

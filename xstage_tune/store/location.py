@@ -50,7 +50,7 @@ def resolve_location(location: str | Path | None) -> Location:
         return _file_location(Path(chosen))
     try:
         url = make_url(chosen)
-    except ArgumentError as error:
+    except (ArgumentError, ValueError) as error:  # ValueError: a port that is no number
         raise StoreError(f"store URL cannot be read: {error}", _URL_HINT) from error
     backend = url.get_backend_name()
     if backend not in _DRIVERS:

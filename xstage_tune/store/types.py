@@ -10,7 +10,7 @@ from sqlalchemy import JSON, Dialect, Float, TypeDecorator
 from xstage_tune.store.dialects import SqliteFloat
 
 #: A double that may be NaN or infinite.
-ANY_FLOAT = Float(53).with_variant(SqliteFloat(), "sqlite")
+ANY_FLOAT = Float(53).with_variant(SqliteFloat(53), "sqlite")
 
 _FLOAT_KEY = "$float"
 
