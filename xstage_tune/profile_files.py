@@ -26,14 +26,16 @@ _SUFFIX = ".toml"
 
 
 def find_profiles(folders: Sequence[Path]) -> dict[str, Path]:
-    """Profiles under ``folders`` by name: the path below the folder, without suffix.
+    """Profiles under ``folders`` by name: the path below the folder without suffix.
 
-    A name in two folders is the first folder's. Folders that do not exist are skipped.
+    Underscores in the names of subfolders read as hyphens (``fa_a2a/x.toml`` is ``fa-a2a/x``). A name
+    in two folders is the first folder's. Folders that do not exist are skipped.
     """
     found: dict[str, Path] = {}
     for folder in folders:
         for path in sorted(folder.rglob(f"*{_SUFFIX}")):
-            found.setdefault(path.relative_to(folder).with_suffix("").as_posix(), path)
+            *parents, name = path.relative_to(folder).with_suffix("").parts
+            found.setdefault("/".join([*(parent.replace("_", "-") for parent in parents), name]), path)
     return dict(sorted(found.items()))
 
 
@@ -62,19 +64,53 @@ def resolve_profile(kind: str, name_or_path: str, folders: Sequence[Path]) -> Pa
     return names[name_or_path]
 
 
-def read_profile(path: Path, overrides: Iterable[str] = ()) -> dict[str, Any]:
+def read_profile(path: Path) -> dict[str, Any]:
     """The keys of one file, not checked yet.
 
-    Args:
-        overrides: ``key=value`` or ``section.key=value``, the value in TOML; a bare word is a string.
+    Raises:
+        UsageError: the file cannot be read or is no TOML.
+    """
+    try:
+        return tomllib.loads(read_text(path))
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"{path}: invalid TOML: {error}") from None
+
+
+def read_text(path: Path) -> str:
+    """A user's text file.
 
     Raises:
-        UsageError: the file cannot be read or is no TOML, or an override has no ``=``.
+        UsageError: it cannot be read, or is no UTF-8.
     """
-    data = _read(path)
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path}: not UTF-8 text at byte {error.start}") from None
+
+
+def apply_overrides(data: dict[str, Any], overrides: Iterable[str]) -> None:
+    """Set keys in place, each as ``key=value`` or ``section.key=value``.
+
+    The value is TOML; text that is no TOML value stands for itself, so that strings need no quotes.
+
+    Raises:
+        UsageError: an override has no ``=``, or goes through a key that holds a value.
+    """
     for override in overrides:
-        _apply(data, override)
-    return data
+        key, separator, text = override.partition("=")
+        *sections, last = (part.strip() for part in key.split("."))
+        if not separator or not all((*sections, last)):
+            raise UsageError(
+                f"--set {override}: not of the form key=value", "for example --set tokens_per_rank=4096"
+            )
+        table = data
+        for section in sections:
+            table = table.setdefault(section, {})
+            if not isinstance(table, dict):
+                raise UsageError(f"--set {override}: '{section}' holds a value, not keys")
+        table[last] = _toml_value(text.strip())
 
 
 def check_profile(model: type[Model], data: Mapping[str, Any], origin: str) -> Model:
@@ -121,33 +157,7 @@ def _replace(path: Path, text: str) -> None:
         temporary.unlink(missing_ok=True)
 
 
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{path}: not UTF-8 text at byte {error.start}") from None
-    except tomllib.TOMLDecodeError as error:
-        raise UsageError(f"{path}: invalid TOML: {error}") from None
-
-
-def _apply(data: dict[str, Any], override: str) -> None:
-    """Set one ``key=value`` in place."""
-    key, separator, text = override.partition("=")
-    parts = [part.strip() for part in key.split(".")]
-    if not separator or not all(parts):
-        raise UsageError(f"--set {override}: not of the form key=value", "e.g. --set tokens_per_rank=4096")
-    table = data
-    for part in parts[:-1]:
-        table = table.setdefault(part, {})
-        if not isinstance(table, dict):
-            raise UsageError(f"--set {override}: '{part}' holds a value, not keys")
-    table[parts[-1]] = _value(text.strip())
-
-
-def _value(text: str) -> Any:
-    """A TOML value; text that is none stands for itself."""
+def _toml_value(text: str) -> Any:
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:

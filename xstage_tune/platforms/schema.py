@@ -6,35 +6,25 @@ the file and the key (see :mod:`xstage_tune.platforms.loader`).
 
 from __future__ import annotations
 
-from numbers import Integral
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictBool, model_validator
+from pydantic import Field, StrictBool, model_validator
 
 from xstage_tune.devices.base import StoreFlavour, StorePath
+from xstage_tune.profile_types import (
+    Count,
+    Finite,
+    Fraction,
+    NonNegative,
+    Positive,
+    Strict,
+    Tally,
+    Whole,
+)
 
 SCHEMA_VERSION: Literal[1] = 1
 
-
-def _python_int(value: object) -> object:
-    """NumPy integers as ``int``; anything else is left to the strict check of the field."""
-    return int(value) if isinstance(value, Integral) and not isinstance(value, bool) else value
-
-
-# Strict numbers: a number in quotes or a boolean is a mistake in a profile, not a spelling of it.
-Finite = Annotated[float, Field(strict=True, allow_inf_nan=False)]
-Positive = Annotated[Finite, Field(gt=0)]
-NonNegative = Annotated[Finite, Field(ge=0)]
-Fraction = Annotated[Finite, Field(gt=0, le=1)]
-Whole = Annotated[int, Field(strict=True), BeforeValidator(_python_int)]
-Count = Annotated[Whole, Field(gt=0)]
 Interval = tuple[NonNegative, NonNegative]
-
-
-class Strict(BaseModel):
-    """A frozen section that knows all its keys."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class Gpu(Strict):
@@ -105,7 +95,7 @@ class CapacityLaw(Strict):
 class ArbitrationGroup(Strict):
     """SMs that share one port of the arbiter; ``share`` is the group's fraction of R."""
 
-    sm_ids: tuple[Annotated[Whole, Field(ge=0)], ...]
+    sm_ids: tuple[Tally, ...]
     share: Fraction
 
 
@@ -197,7 +187,7 @@ class Compute(Strict):
     shared_bytes_per_cta: Count
     registers_per_sm: Count
     #: Accumulator memory beside the registers (TMEM); 0 where accumulators live in registers.
-    tensor_memory_bytes_per_sm: Annotated[Whole, Field(ge=0)] = 0
+    tensor_memory_bytes_per_sm: Tally = 0
     source: str
 
 
@@ -237,7 +227,7 @@ class PlatformProfile(Strict):
 
     @model_validator(mode="after")
     def _points_are_distinct(self) -> PlatformProfile:
-        keys = {
+        keys: dict[str, list[object]] = {
             "issue": [(point.flavour, point.producers, point.burst_bytes) for point in self.issue],
             "capacity": [(point.flavour, point.producers) for point in self.capacity],
             "capacity_law": [law.flavour for law in self.capacity_law],

@@ -1,0 +1,29 @@
+"""Field types and the base of every profile section."""
+
+from __future__ import annotations
+
+from numbers import Integral
+from typing import Annotated
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+
+def _python_int(value: object) -> object:
+    """NumPy integers as ``int``; anything else is left to the strict check of the field."""
+    return int(value) if isinstance(value, Integral) and not isinstance(value, bool) else value
+
+
+# Strict numbers: a number in quotes or a boolean is a mistake in a profile, not a spelling of it.
+Finite = Annotated[float, Field(strict=True, allow_inf_nan=False)]
+Positive = Annotated[Finite, Field(gt=0)]
+NonNegative = Annotated[Finite, Field(ge=0)]
+Fraction = Annotated[Finite, Field(gt=0, le=1)]
+Whole = Annotated[int, Field(strict=True), BeforeValidator(_python_int)]
+Count = Annotated[Whole, Field(gt=0)]
+Tally = Annotated[Whole, Field(ge=0)]
+
+
+class Strict(BaseModel):
+    """A frozen section that knows all its keys."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
