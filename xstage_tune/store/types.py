@@ -37,7 +37,9 @@ def _to_json(value: Any) -> Any:
         return {key: _to_json(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_to_json(item) for item in value]
-    return value
+    if value is None or isinstance(value, str | int | float):
+        return value
+    raise ValueError(f"a {type(value).__name__} cannot be stored as JSON")
 
 
 def _from_json(value: Any) -> Any:
