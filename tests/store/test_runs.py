@@ -132,9 +132,11 @@ def test_a_fit_keeps_numbers_that_are_not_finite(store: Store) -> None:
     assert fit.payload["knee"] is None
 
 
-@pytest.mark.parametrize("payload", [{"value": {1, 2}}, {"$float": "nan"}])
-def test_a_payload_that_is_no_json_is_refused(store: Store, payload: dict[str, object]) -> None:
-    with begin(store) as run, pytest.raises(StoreError, match="JSON|reserved"):
+@pytest.mark.parametrize(
+    ("payload", "message"), [({"value": {1, 2}}, "a set cannot be stored"), ({"$float": "nan"}, "reserved")]
+)
+def test_a_payload_that_is_no_json_is_refused(store: Store, payload: dict[str, object], message: str) -> None:
+    with begin(store) as run, pytest.raises(StoreError, match=message):
         run.add_fit("platform", payload)
     assert store.fits(run.id) == []
 
