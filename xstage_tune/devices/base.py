@@ -130,6 +130,14 @@ class BurstDevice(Protocol):
         """Identity of the device; cheap."""
         ...
 
+    def label_launches(self, run_id: str) -> None:
+        """Name the launches that follow after a run of the store; their numbers start again at 0.
+
+        A launch is then the NVTX range ``<run_id>/<number>`` with the number as its payload, and the row
+        (run, number) of the store.
+        """
+        ...
+
     def copy_rate(self, path: StorePath) -> CopyRate:
         """Rate of the copy engine from the GPU to the owner of ``path``."""
         ...

@@ -1,0 +1,263 @@
+// Microbenchmarks of device-initiated stores: K producers (CTAs, one an SM) store bursts of B bytes.
+//
+// Two entries, two flavours (STORE_FLAVOUR: 0 = 16-byte register stores of all threads, 1 = bulk copies from
+// shared memory by one thread):
+//   periodic_bursts  burst, spin for a gap, repeat until a common deadline
+//   isolated_bursts  one burst at each of a row of common deadlines, the path idle in between
+// The destination is a ring per producer, together much larger than L2, so that no store can be merged with
+// one of an earlier lap. Timed code touches no global memory but the destination.
+#include "calibration/pattern.cuh"
+#include "common/span.cuh"
+#include "common/store.cuh"
+#include "common/timer.cuh"
+#include "common/types.cuh"
+
+#ifndef STORE_FLAVOUR
+#error "STORE_FLAVOUR is 0 (st.v4) or 1 (tma)"
+#endif
+
+namespace xstage {
+
+constexpr u32 kThreads = 256;
+constexpr u64 kArrivalTimeoutNs = 2'000'000'000;
+constexpr u64 kStartDelayNs = 20'000;
+
+// A wait that ran out, for the host to report.
+struct Fault {
+    u32 raised;
+    u32 producer;
+    u32 expected;
+    u32 seen;
+};
+
+// Zeroed by the host before each launch.
+struct Control {
+    u64 start_ns;  // common start on the global timer; 0 until the last producer has arrived
+    u32 arrived;
+    u32 padding;
+    Fault fault;
+};
+static_assert(sizeof(Control) == 32);
+
+struct BurstArguments {
+    char* destination;      // producers * ring_bytes
+    u64 ring_bytes;         // of one producer
+    u64 spacing_ns;         // isolated: from start to start
+    u64 window_ns;          // periodic: from the common start to the deadline
+    Control* control;
+    LaneRecord* lanes;  // [producers]
+    SpanRecord* spans;  // [producers, span_capacity]
+    u32 burst_bytes;
+    u32 bursts;  // isolated: bursts to issue
+    u32 nonce;
+    u32 span_capacity;
+    u32 gap_cycles;  // periodic: spin after a burst, on the SM's clock
+    u32 padding;
+};
+static_assert(sizeof(BurstArguments) == 80);
+
+// Tells every producer the same start. Runs once, before the first store: a barrier of atomics inside the
+// timed region would wait behind the outstanding stores and swallow their backpressure.
+__device__ u64 agree_on_start(const BurstArguments& arguments) {
+    Control* control = arguments.control;
+    const u32 arrived = atomicAdd(&control->arrived, 1) + 1;
+    if (arrived == gridDim.x) {
+        atomicExch(&control->start_ns, global_timer_ns() + kStartDelayNs);
+    }
+    const u64 give_up_ns = global_timer_ns() + kArrivalTimeoutNs;
+    u64 start_ns = 0;
+    while ((start_ns = *reinterpret_cast<volatile u64*>(&control->start_ns)) == 0) {
+        if (global_timer_ns() > give_up_ns) {
+            control->fault = {1, blockIdx.x, gridDim.x, *reinterpret_cast<volatile u32*>(&control->arrived)};
+            return 0;
+        }
+    }
+    return start_ns;
+}
+
+// One producer's side of a burst: `prepare` outside the span, `issue` inside it.
+class Producer {
+public:
+    __device__ Producer(const BurstArguments& arguments, char* piece)
+        : ring_(arguments.destination + blockIdx.x * arguments.ring_bytes),
+          slots_(static_cast<u32>(arguments.ring_bytes / arguments.burst_bytes)),
+          burst_bytes_(arguments.burst_bytes),
+          piece_(piece) {
+        value_ = pattern_vector(arguments.nonce, threadIdx.x, 0);
+#if STORE_FLAVOUR == 1
+        reinterpret_cast<uint4*>(piece_)[threadIdx.x] = value_;
+        fence_shared_for_bulk();
+#endif
+    }
+
+    // Puts the burst's number into the piece. All threads; a barrier must follow.
+    __device__ __forceinline__ void prepare(u32 burst) {
+        slot_ = ring_ + static_cast<u64>(burst % slots_) * burst_bytes_;
+        if (threadIdx.x == 0) {
+            value_.x = burst;
+#if STORE_FLAVOUR == 1
+            // The copies of the burst before have been read (issue waits for that).
+            *reinterpret_cast<u32*>(piece_) = burst;
+            fence_shared_for_bulk();
+#endif
+        }
+    }
+
+    // Stores the burst; all threads return when the SM has given all of it away: the LSU has passed on the last
+    // register store, or the copies have read their sources. No fence: it would wait for arrival.
+    __device__ __forceinline__ void issue() const {
+#if STORE_FLAVOUR == 0
+        static_assert(kThreads * kVectorBytes == kPieceBytes, "each thread stores the same vector of every piece");
+        for (u32 offset = threadIdx.x * kVectorBytes; offset < burst_bytes_; offset += kPieceBytes) {
+            store_v4(slot_ + offset, value_);
+        }
+        // A barrier alone is passed while stores still queue in the LSU; one that needs the value is not. The
+        // piece's first word is any value but ~0, so the vote is always 0.
+        __syncthreads_or(read_behind_stores(piece_) == ~0u);
+#else
+        if (threadIdx.x == 0) {
+            for (u32 offset = 0; offset < burst_bytes_; offset += kPieceBytes) {
+                bulk_store(slot_ + offset, piece_, min(kPieceBytes, burst_bytes_ - offset));
+            }
+            bulk_commit();
+            bulk_wait_sources_read();
+        }
+        __syncthreads();
+#endif
+    }
+
+    // Waits for arrival, after the timed region: shared memory must outlive the copies.
+    __device__ void finish() const {
+#if STORE_FLAVOUR == 1
+        if (threadIdx.x == 0) {
+            bulk_wait_complete();
+        }
+#endif
+    }
+
+private:
+    char* ring_;
+    u32 slots_;
+    u32 burst_bytes_;
+    char* piece_;
+    char* slot_ = nullptr;
+    uint4 value_;
+};
+
+// Shared memory: one piece, then the staged spans. Its size leaves room for one CTA an SM and no second.
+struct SharedLayout {
+    char* piece;
+    SpanRecord* spans;
+};
+
+__device__ SharedLayout shared_layout() {
+    extern __shared__ __align__(128) char shared[];
+    return {shared, reinterpret_cast<SpanRecord*>(shared + kPieceBytes)};
+}
+
+__device__ void flush(const BurstArguments& arguments, const SpanRecord* staged, u32 records) {
+    flush_spans(arguments.spans + static_cast<u64>(blockIdx.x) * arguments.span_capacity, staged, records,
+                threadIdx.x, kThreads);
+}
+
+}  // namespace xstage
+
+using namespace xstage;
+
+extern "C" __global__ void __launch_bounds__(kThreads, 1) periodic_bursts(const BurstArguments arguments) {
+    const SharedLayout shared = shared_layout();
+    __shared__ u64 start_ns;
+    __shared__ bool active;
+    __shared__ u32 records;
+    Producer producer(arguments, shared.piece);
+    SpanRecorder recorder(shared.spans, arguments.span_capacity);
+
+    if (threadIdx.x == 0) {
+        start_ns = agree_on_start(arguments);
+        recorder.open();
+    }
+    __syncthreads();
+    if (start_ns == 0) {
+        return;
+    }
+    // A common deadline and not a number of bursts: service is uneven, and a producer that finished early
+    // would leave the others a faster path.
+    const u64 stop_ns = start_ns + arguments.window_ns;
+    u32 burst = 0;
+    if (threadIdx.x == 0) {
+        spin_until_ns(start_ns);
+    }
+    for (;; ++burst) {
+        producer.prepare(burst);
+        if (threadIdx.x == 0) {
+            active = global_timer_ns() < stop_ns;
+        }
+        __syncthreads();
+        if (!active) {
+            break;
+        }
+        const u64 begin_cycles = recorder.begin();
+        producer.issue();
+        if (threadIdx.x == 0) {
+            const u64 end_cycles = recorder.end(SpanKind::issue, burst, begin_cycles);
+            spin_until_cycle(end_cycles + arguments.gap_cycles);
+        }
+    }
+    if (threadIdx.x == 0) {
+        records = recorder.close(&arguments.lanes[blockIdx.x], blockIdx.x, burst);
+    }
+    producer.finish();
+    __syncthreads();
+    flush(arguments, shared.spans, records);
+}
+
+extern "C" __global__ void __launch_bounds__(kThreads, 1) isolated_bursts(const BurstArguments arguments) {
+    const SharedLayout shared = shared_layout();
+    __shared__ u64 start_ns;
+    __shared__ u32 records;
+    Producer producer(arguments, shared.piece);
+    SpanRecorder recorder(shared.spans, arguments.span_capacity);
+
+    if (threadIdx.x == 0) {
+        start_ns = agree_on_start(arguments);
+        recorder.open();
+    }
+    __syncthreads();
+    if (start_ns == 0) {
+        return;
+    }
+    for (u32 burst = 0; burst < arguments.bursts; ++burst) {
+        producer.prepare(burst);
+        __syncthreads();
+        if (threadIdx.x == 0) {
+            spin_until_ns(start_ns + burst * arguments.spacing_ns);
+        }
+        __syncthreads();
+        const u64 begin_cycles = recorder.begin();
+        producer.issue();
+        if (threadIdx.x == 0) {
+            recorder.end(SpanKind::issue, burst, begin_cycles);
+        }
+    }
+    if (threadIdx.x == 0) {
+        records = recorder.close(&arguments.lanes[blockIdx.x], blockIdx.x, arguments.bursts);
+    }
+    producer.finish();
+    __syncthreads();
+    flush(arguments, shared.spans, records);
+}
+
+// Smallest step of the global timer, in ns: the resolution of every common deadline.
+extern "C" __global__ void timer_tick(u64* tick_ns) {
+    u64 smallest = ~0ull;
+    u64 previous = global_timer_ns();
+    for (u32 edges = 0; edges < 256;) {
+        const u64 now = global_timer_ns();
+        if (now != previous) {
+            smallest = edges == 0 ? smallest : min(smallest, now - previous);  // the first step is a partial one
+            previous = now;
+            ++edges;
+        }
+    }
+    *tick_ns = smallest;
+}

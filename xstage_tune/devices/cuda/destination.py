@@ -1,0 +1,209 @@
+"""Where bursts land: a ring per producer in the owner's memory, and the owner's check of it."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+from cuda.bindings import driver
+from cuda.core import Device, Kernel, Stream
+from numpy.typing import NDArray
+
+from xstage_tune.devices.base import BurstPoint, CopyRate, StorePath, Verification
+from xstage_tune.devices.cuda.driver import check, launch, synchronize
+from xstage_tune.devices.cuda.memory import GpuMemory, PinnedMemory, enable_peer_access
+from xstage_tune.devices.cuda.pattern import count_mismatches
+from xstage_tune.errors import DeviceError, UsageError
+
+_VERIFY_TIMEOUT_S = 10.0
+_COPY_BYTES = 256 << 20
+_COPY_SAMPLES = 7
+_VERIFY_THREADS = 256
+_VECTOR_BYTES = 16
+
+#: The struct of ``kernels/calibration/verify.cu``.
+VERIFY_ARGUMENTS = np.dtype(
+    [
+        ("destination", "<u8"),
+        ("ring_bytes", "<u8"),
+        ("issued", "<u8"),
+        ("mismatched_vectors", "<u8"),
+        ("burst_bytes", "<u4"),
+        ("nonce", "<u4"),
+    ]
+)
+
+
+def ring_bytes(total_bytes: int, point: BurstPoint) -> int:
+    """Bytes of one producer's ring: a whole number of bursts, all rings within ``total_bytes``.
+
+    Raises:
+        UsageError: not even one burst a producer fits.
+    """
+    share = total_bytes // point.producers // point.burst_bytes * point.burst_bytes
+    if share == 0:
+        raise UsageError(
+            f"{point.producers} bursts of {point.burst_bytes} bytes do not fit the {total_bytes >> 20} MiB "
+            "destination",
+            "use smaller bursts or fewer producers",
+        )
+    return share
+
+
+class Destination(Protocol):
+    """Memory that producers store to, poisoned when it is made."""
+
+    address: int
+    nbytes: int
+
+    def verify(self, point: BurstPoint, issued: NDArray[np.uint32], nonce: int) -> Verification:
+        """Have the owner compare its memory with what ``issued[k]`` bursts of producer ``k`` leave."""
+        ...
+
+    def copy_from(self, source: GpuMemory, stream: Stream) -> None:
+        """Queue a copy-engine copy of the sender's memory into this memory."""
+        ...
+
+    def close(self) -> None:
+        """Free the memory."""
+        ...
+
+
+class HostDestination:
+    """Pinned host memory; the CPU is its owner."""
+
+    def __init__(self, nbytes: int) -> None:
+        self._memory = PinnedMemory(nbytes)
+        self.address = self._memory.address
+        self.nbytes = nbytes
+
+    def verify(self, point: BurstPoint, issued: NDArray[np.uint32], nonce: int) -> Verification:
+        """See :class:`Destination`."""
+        ring = ring_bytes(self.nbytes, point)
+        return Verification(*count_mismatches(self._memory.bytes, ring, point.burst_bytes, issued, nonce))
+
+    def copy_from(self, source: GpuMemory, stream: Stream) -> None:
+        """See :class:`Destination`."""
+        handle = driver.CUstream(int(stream.handle))
+        check(
+            driver.cuMemcpyDtoHAsync(self.address, source.address, min(source.nbytes, self.nbytes), handle),
+            "copy to the host",
+        )
+
+    def close(self) -> None:
+        """See :class:`Destination`."""
+        self._memory.close()
+
+
+class GpuDestination:
+    """Memory of a GPU, the sender's own (``local``) or another (``peer``); that GPU is its owner."""
+
+    def __init__(self, nbytes: int, sender: Device, owner: Device, verify_kernel: Kernel) -> None:
+        self._sender = sender
+        self._owner = owner
+        self._kernel = verify_kernel
+        if owner.device_id != sender.device_id:
+            enable_peer_access(sender, owner)
+        self._memory = GpuMemory(owner, nbytes, sender)
+        self.address = self._memory.address
+        self.nbytes = nbytes
+
+    def verify(self, point: BurstPoint, issued: NDArray[np.uint32], nonce: int) -> Verification:
+        """See :class:`Destination`."""
+        self._owner.set_current()
+        scratch = GpuMemory(self._owner, 8 + issued.nbytes, self._owner)
+        try:
+            stream = self._owner.create_stream()
+            counts = np.concatenate([np.zeros(2, np.uint32), issued.astype(np.uint32)])
+            scratch.write(counts, stream)
+            arguments = np.zeros(1, VERIFY_ARGUMENTS)
+            ring = ring_bytes(self.nbytes, point)
+            arguments["destination"] = self.address
+            arguments["ring_bytes"] = ring
+            arguments["issued"] = scratch.address + 8
+            arguments["mismatched_vectors"] = scratch.address
+            arguments["burst_bytes"] = point.burst_bytes
+            arguments["nonce"] = nonce
+            launch(
+                self._kernel,
+                stream,
+                grid=(8, point.producers),
+                threads=_VERIFY_THREADS,
+                shared_bytes=0,
+                arguments=arguments,
+                cooperative=False,
+            )
+            synchronize(stream, _VERIFY_TIMEOUT_S, "verification on the owner GPU")
+            mismatched = np.zeros(1, np.uint64)
+            scratch.read_into(mismatched, stream)
+        finally:
+            scratch.close()
+            self._sender.set_current()
+        slots = ring // point.burst_bytes
+        checked = int(np.minimum(issued, slots).sum()) * point.burst_bytes
+        return Verification(checked, int(mismatched[0]) * _VECTOR_BYTES)
+
+    def copy_from(self, source: GpuMemory, stream: Stream) -> None:
+        """See :class:`Destination`."""
+        handle = driver.CUstream(int(stream.handle))
+        check(
+            driver.cuMemcpyDtoDAsync(self.address, source.address, min(source.nbytes, self.nbytes), handle),
+            "copy between GPU memories",
+        )
+
+    def close(self) -> None:
+        """See :class:`Destination`."""
+        self._memory.close()
+
+
+def open_destination(path: StorePath, nbytes: int, sender: Device, verify_kernel: Kernel) -> Destination:
+    """Allocate the destination of a path; ``peer`` takes the first other GPU that the sender can reach.
+
+    Raises:
+        DeviceError: there is no such GPU, or its memory or host memory cannot be had.
+    """
+    if path == "host":
+        return HostDestination(nbytes)
+    if path == "local":
+        return GpuDestination(nbytes, sender, sender, verify_kernel)
+    return GpuDestination(nbytes, sender, peer_of(sender), verify_kernel)
+
+
+def peer_of(sender: Device) -> Device:
+    """The first other GPU that ``sender`` can store to.
+
+    Raises:
+        DeviceError: there is none.
+    """
+    others = [gpu for gpu in Device.get_all_devices() if gpu.device_id != sender.device_id]
+    for gpu in others:
+        if sender.can_access_peer(gpu):
+            return gpu
+    reason = "no other GPU in this process" if not others else "no peer access to any other GPU"
+    raise DeviceError(
+        f"path 'peer' cannot be used from GPU {sender.device_id}: {reason}",
+        "use --path host; xstage-tune doctor says what blocks peer access",
+    )
+
+
+def measure_copy_rate(path: StorePath, destination: Destination, sender: Device, stream: Stream) -> CopyRate:
+    """Rate of the copy engine into ``destination``, timed by events, after one untimed copy."""
+    nbytes = min(_COPY_BYTES, destination.nbytes)
+    handle = driver.CUstream(int(stream.handle))
+    source = GpuMemory(sender, nbytes, sender)
+    begin, end = (check(driver.cuEventCreate(0), "create an event") for _ in range(2))
+    rates: list[float] = []
+    try:
+        for sample in range(_COPY_SAMPLES + 1):
+            check(driver.cuEventRecord(begin, handle), "record an event")
+            destination.copy_from(source, stream)
+            check(driver.cuEventRecord(end, handle), "record an event")
+            synchronize(stream, _VERIFY_TIMEOUT_S, "a copy-engine copy")
+            elapsed_ms = check(driver.cuEventElapsedTime(begin, end), "time a copy")
+            if sample > 0:
+                rates.append(nbytes / (elapsed_ms * 1e-3))
+    finally:
+        for event in (begin, end):
+            check(driver.cuEventDestroy(event), "free an event")
+        source.close()
+    return CopyRate(path, nbytes, tuple(rates))

@@ -1,0 +1,71 @@
+"""CUDA driver calls with their status turned into errors, and kernel launches."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+from cuda.bindings import driver
+from cuda.core import Kernel, Stream
+from numpy.typing import NDArray
+
+from xstage_tune.errors import DeviceError
+
+
+def check(result: tuple[Any, ...], action: str) -> Any:
+    """Value of a driver call, or a :class:`DeviceError` saying what ``action`` failed and how."""
+    status, *values = result
+    if status != driver.CUresult.CUDA_SUCCESS:
+        _, text = driver.cuGetErrorString(status)
+        explanation = text.decode() if isinstance(text, bytes) else "unknown error"
+        raise DeviceError(
+            f"cannot {action}: {status.name} ({explanation})", "xstage-tune doctor --device cuda"
+        )
+    if not values:
+        return None
+    return values[0] if len(values) == 1 else tuple(values)
+
+
+def launch(
+    kernel: Kernel,
+    stream: Stream,
+    *,
+    grid: tuple[int, int],
+    threads: int,
+    shared_bytes: int,
+    arguments: NDArray[np.void] | NDArray[np.uint64],
+    cooperative: bool,
+) -> None:
+    """Launch a kernel whose one parameter is a struct given as a one-row array of its layout.
+
+    ``cooperative`` makes the driver refuse a grid that cannot be resident as a whole.
+    """
+    parameters = np.array([arguments.ctypes.data], dtype=np.uint64)
+    shape = (grid[0], grid[1], 1, threads, 1, 1, shared_bytes)
+    function = driver.CUfunction(int(kernel.handle))
+    handle = driver.CUstream(int(stream.handle))
+    if cooperative:
+        status = driver.cuLaunchCooperativeKernel(function, *shape, handle, parameters.ctypes.data)
+    else:
+        status = driver.cuLaunchKernel(function, *shape, handle, parameters.ctypes.data, 0)
+    check(status, "launch a kernel")
+
+
+def synchronize(stream: Stream, timeout_s: float, action: str) -> None:
+    """Wait for a stream, at most ``timeout_s``.
+
+    Raises:
+        DeviceError: the work failed or did not end in time. A kernel that hangs cannot be stopped from its
+            own process, so the caller should give up the device.
+    """
+    handle = driver.CUstream(int(stream.handle))
+    deadline = time.monotonic() + timeout_s
+    while True:
+        (status,) = driver.cuStreamQuery(handle)
+        if status != driver.CUresult.CUDA_ERROR_NOT_READY:
+            check((status,), action)
+            return
+        if time.monotonic() > deadline:
+            raise DeviceError(f"{action} did not end within {timeout_s:.1f} s", "check the GPU with nvidia-smi")
+        time.sleep(20e-6)
