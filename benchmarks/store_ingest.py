@@ -77,7 +77,9 @@ def lane_clocks(rng: np.random.Generator, spans: NDArray[np.void]) -> NDArray[np
     lanes["timer_begin_ns"] = 1_700_000_000_000_000_000 + 32 * rng.integers(0, 40, LANES)
     lanes["timer_end_ns"] = lanes["timer_begin_ns"] + np.uint64(length_ticks / TICKS_PER_NS)
     lanes["tick_begin"] = 10**12 + rng.integers(0, 10**9, LANES)
-    lanes["tick_end"] = lanes["tick_begin"] + np.uint64(length_ticks) + rng.integers(0, 64, LANES).astype("u8")
+    lanes["tick_end"] = (
+        lanes["tick_begin"] + np.uint64(length_ticks) + rng.integers(0, 64, LANES).astype("u8")
+    )
     lanes["recorded"] = lanes["issued"] = len(spans) // LANES
     lanes["lane"], lanes["sm_id"] = np.arange(LANES), rng.permutation(LANES)
     return lanes

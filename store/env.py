@@ -1,7 +1,8 @@
 """Alembic environment of the store.
 
 The application passes its own connection, inside a transaction that it commits. A developer's
-``alembic -c store/alembic.ini`` works on the store that ``XSTAGE_STORE`` names.
+``alembic -c store/alembic.ini`` works on the store that ``XSTAGE_STORE`` names. Stores only move
+forward: migrations have no downgrade.
 """
 
 from alembic import context

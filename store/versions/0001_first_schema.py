@@ -178,14 +178,3 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("id", name=op.f("pk_chunk")),
         sa.UniqueConstraint("launch_id", "rank", "kind", name=op.f("uq_chunk_launch_id_rank_kind")),
     )
-
-
-def downgrade() -> None:
-    op.drop_table("chunk")
-    op.drop_table("trial")
-    op.drop_table("launch")
-    op.drop_table("fit")
-    op.drop_table("run")
-    op.drop_table("export")
-    op.drop_table("study")
-    op.drop_table("environment")

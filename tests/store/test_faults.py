@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import shutil
 import sqlite3
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -210,6 +211,13 @@ def test_an_unreachable_server_is_named_without_its_password() -> None:
         Store.open("postgresql://user:secret@127.0.0.1:1/db")
     assert "secret" not in refusal.value.message
     assert refusal.value.hint
+
+
+def test_a_missing_driver_is_named_with_its_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    with pytest.raises(StoreError, match="no driver") as refusal:
+        Store.open("postgresql://user@host/db")
+    assert "psycopg" in refusal.value.hint
 
 
 def test_a_locked_store_is_called_locked(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from sqlalchemy import create_engine
 from sqlalchemy.exc import DBAPIError, OperationalError, SQLAlchemyError
@@ -24,7 +25,7 @@ class Database:
     def __init__(self, location: Location) -> None:
         self.location = location
         if location.path:
-            _prepare_folder(location)
+            _prepare_folder(location.path)
         try:
             self._engine = create_engine(location.url)
         except ImportError as error:
@@ -76,13 +77,11 @@ class Database:
         return StoreError(f"store {self.location}: {meaning or 'the database failed'} ({detail})", hint)
 
 
-def _prepare_folder(location: Location) -> None:
-    assert location.path is not None
+def _prepare_folder(path: Path) -> None:
     try:
-        if location.path.is_dir():
-            raise StoreError(f"store {location} is a directory", f"--store {location}/store.db")
-        location.path.parent.mkdir(parents=True, exist_ok=True)
+        if path.is_dir():
+            raise StoreError(f"store {path} is a directory", f"--store {path}/store.db")
+        path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise StoreError(
-            f"store {location}: its folder cannot be used ({error.strerror})", "--store PATH"
-        ) from error
+        reason = error.strerror or type(error).__name__
+        raise StoreError(f"store {path}: its folder cannot be used ({reason})", "--store PATH") from error
