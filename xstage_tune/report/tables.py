@@ -36,13 +36,13 @@ class TableData:
     sections: frozenset[int] = frozenset()
 
 
-def result_console(*, width: int | None = None) -> Console:
-    """A console on stdout for results: as wide as the terminal, or :data:`PIPE_WIDTH` where there is none.
+def result_console() -> Console:
+    """A console on stdout for results: as wide as the terminal, or :data:`PIPE_WIDTH` where it is none.
 
-    Colour follows the terminal and ``NO_COLOR``; ``COLUMNS`` is honoured on a terminal only.
+    Colour follows the terminal and ``NO_COLOR``.
     """
-    console = Console(highlight=False, emoji=False, markup=False, width=width)
-    if width is None and not console.is_terminal:
+    console = Console(highlight=False, emoji=False, markup=False)
+    if not console.file.isatty():
         console.width = PIPE_WIDTH
     return console
 
