@@ -1,0 +1,264 @@
+"""Simulate persistent CTAs, each a mainloop role and an issue role joined by staging slots."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xstage_tune.devices.simulator import pipeline_kernel as kernel
+from xstage_tune.devices.simulator.drain import DrainModel
+from xstage_tune.devices.simulator.fluid import ACCEPTED, PEAK, TRACED, new_fluid
+from xstage_tune.devices.simulator.timers import new_timers, set_timer
+from xstage_tune.errors import UsageError
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Streams:
+    """The tiles of a launch in the order of each SM: what the pipeline executes.
+
+    Columns are ``[n]``; the tiles of SM i are rows ``first[i]`` to ``first[i + 1]``, in its order.
+
+    Args:
+        first: ``[SMs + 1]``.
+        mainloop_ns: length of each mainloop.
+        staging_ns: time of the issue role before the remote stores (fixed cost, local stores).
+        remote_bytes: what the tile stores through the path; 0 for nothing.
+        slot_offset_ns: how far into its mainloop a tile gets without a staging slot.
+        waits_on: counter that must be complete before the mainloop begins, -1 for none.
+        signals: counter that the tile signals once, -1 for none.
+        signals_at_end: True: it signals when its mainloop ends (its inputs are read); False: when its
+            stores have been accepted (its outputs are written).
+        counters: number of counters. A counter is complete when all tiles that signal it have.
+
+    Raises:
+        UsageError: a length, size or counter is out of range.
+    """
+
+    first: Ints
+    mainloop_ns: Floats
+    staging_ns: Floats
+    remote_bytes: Floats
+    slot_offset_ns: Floats
+    waits_on: NDArray[np.int32]
+    signals: NDArray[np.int32]
+    signals_at_end: NDArray[np.bool_]
+    counters: int
+
+    def __post_init__(self) -> None:
+        n = self.tiles
+        for name in ("mainloop_ns", "staging_ns", "remote_bytes", "slot_offset_ns"):
+            column = getattr(self, name)
+            if column.shape != (n,) or not (np.isfinite(column) & (column >= 0)).all():
+                raise UsageError(f"tile streams: {name} must be {n} finite values, none negative")
+        if (self.slot_offset_ns > self.mainloop_ns).any():
+            raise UsageError("tile streams: slot_offset_ns must not exceed mainloop_ns")
+        for name in ("waits_on", "signals"):
+            column = getattr(self, name)
+            if column.shape != (n,) or (n and not -1 <= column.min() <= column.max() < self.counters):
+                raise UsageError(f"tile streams: {name} must name one of {self.counters} counters or be -1")
+
+    @property
+    def sms(self) -> int:
+        return len(self.first) - 1
+
+    @property
+    def tiles(self) -> int:
+        return int(self.first[-1])
+
+    def sm_of_tile(self) -> Ints:
+        """``[n]`` SM of each tile."""
+        return np.repeat(np.arange(self.sms), np.diff(self.first))
+
+
+def independent_streams(
+    first: Ints,
+    mainloop_ns: Floats,
+    *,
+    staging_ns: Floats | float = 0.0,
+    remote_bytes: Floats | float = 0.0,
+    slot_offset_ns: Floats | float = 0.0,
+) -> Streams:
+    """Streams whose tiles do not depend on each other; scalars hold for every tile."""
+    n = int(first[-1])
+
+    def column(value: Floats | float) -> Floats:
+        return np.ascontiguousarray(np.broadcast_to(np.asarray(value, np.float64), n))
+
+    return Streams(
+        first=np.asarray(first, np.int64),
+        mainloop_ns=column(mainloop_ns),
+        staging_ns=column(staging_ns),
+        remote_bytes=column(remote_bytes),
+        slot_offset_ns=column(slot_offset_ns),
+        waits_on=np.full(n, kernel.NO_COUNTER, np.int32),
+        signals=np.full(n, kernel.NO_COUNTER, np.int32),
+        signals_at_end=np.zeros(n, np.bool_),
+        counters=0,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineConfig:
+    """How the roles of a CTA, and the CTAs, are joined.
+
+    Args:
+        staging_slots: S, tiles that may be between their slot offset and their last accepted store.
+        signal_ns: from a counter's last signal to its being seen by another SM.
+        completion_coupled: the issue role waits until its own bytes have drained.
+        completion_latency_ns: what visibility takes beyond draining (T_lat of equation 17).
+        start_jitter_ns: CTAs start at times drawn uniformly from [0, start_jitter_ns).
+        mainloop_jitter_ns: each mainloop is longer by a draw from [0, mainloop_jitter_ns).
+        seed: of the draws.
+        trace_occupancy: keep the queue's occupancy over time.
+
+    Raises:
+        UsageError: a figure is out of range.
+    """
+
+    staging_slots: int = 2
+    signal_ns: float = 0.0
+    completion_coupled: bool = False
+    completion_latency_ns: float = 0.0
+    start_jitter_ns: float = 0.0
+    mainloop_jitter_ns: float = 0.0
+    seed: int = 0
+    trace_occupancy: bool = False
+
+    def __post_init__(self) -> None:
+        if self.staging_slots < 1:
+            raise UsageError(f"staging slots must be 1 or more, got {self.staging_slots}")
+        times = (self.signal_ns, self.completion_latency_ns, self.start_jitter_ns, self.mainloop_jitter_ns)
+        if not all(np.isfinite(time) and time >= 0 for time in times):
+            raise UsageError("pipeline: latencies and jitters must be finite and not negative")
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineRun:
+    """The outcome of one simulated launch. Times are ns after the launch, ``[n]`` by tile.
+
+    Args:
+        streams: what was run, with the jittered mainloops.
+        times: ready, begin, stall, end, issue, accepted, drained; see ``pipeline_kernel.Times``.
+        makespan_ns: when the last store was accepted and the last slot was free.
+        drained_ns: when the last remote byte had drained.
+        peak_occupancy_bytes: largest occupancy of the queue.
+        accepted_bytes: integral of the accepted rate.
+        occupancy: ``[m, 2]`` breakpoints (ns, bytes), linear in between; empty unless asked for.
+        events: number of events processed.
+    """
+
+    streams: Streams
+    times: kernel.Times
+    makespan_ns: float
+    drained_ns: float
+    peak_occupancy_bytes: float
+    accepted_bytes: float
+    occupancy: Floats = field(repr=False)
+    events: int
+
+    @property
+    def issue_ns(self) -> Floats:
+        """T_RS of each tile: staging, stores and backpressure (equation 15)."""
+        return self.times.accepted - self.times.issue
+
+    @property
+    def stall_ns(self) -> Floats:
+        """Each mainloop's wait for a staging slot (dt of equation 15)."""
+        return self.times.stall
+
+    @property
+    def dependency_wait_ns(self) -> Floats:
+        """Each mainloop's wait for its row counter."""
+        return self.times.begin - self.times.ready
+
+
+def simulate(streams: Streams, drain: DrainModel, config: PipelineConfig) -> PipelineRun:
+    """Run the streams to their end.
+
+    Raises:
+        UsageError: ``drain`` is for another number of SMs, or the order deadlocks on its counters.
+    """
+    if drain.producers != streams.sms:
+        raise UsageError(f"the drain model is for {drain.producers} producers, the streams for {streams.sms} SMs")
+    rng = np.random.default_rng(config.seed)
+    start_ns = rng.random(streams.sms) * config.start_jitter_ns
+    if config.mainloop_jitter_ns > 0:
+        longer = streams.mainloop_ns + rng.random(streams.tiles) * config.mainloop_jitter_ns
+        streams = replace(streams, mainloop_ns=longer)
+    sizes, size_of_tile = _burst_sizes(streams.remote_bytes)
+    bursts = int(np.count_nonzero(streams.remote_bytes)) if config.trace_occupancy else 0
+    fluid = new_fluid(drain, sizes, traced_bursts=bursts)
+    tiles = kernel.Tiles(
+        first=streams.first,
+        mainloop_ns=streams.mainloop_ns,
+        slot_offset_ns=streams.slot_offset_ns,
+        staging_ns=streams.staging_ns,
+        size=size_of_tile,
+        waits_on=streams.waits_on,
+        signals=streams.signals,
+        signals_at_end=streams.signals_at_end,
+    )
+    times = kernel.Times(*(np.full(streams.tiles, np.nan) for _ in kernel.Times._fields))
+    times.stall[:] = 0.0
+    roles = _roles(streams, config.staging_slots)
+    timers = new_timers(2 * streams.sms)
+    for sm in np.flatnonzero(np.diff(streams.first)):
+        set_timer(timers, int(sm), float(start_ns[sm]))
+    rules = kernel.Rules(config.signal_ns, config.completion_coupled, config.completion_latency_ns)
+    port = np.asarray(drain.group_of_sm, np.int64)
+    events = kernel.run_events(tiles, times, roles, timers, fluid, port, rules)
+    _require_finished(streams, times)
+    return PipelineRun(
+        streams=streams,
+        times=times,
+        makespan_ns=float(times.freed.max(initial=0.0)),
+        drained_ns=float(times.drained.max(initial=0.0)),
+        peak_occupancy_bytes=float(fluid.level[PEAK]),
+        accepted_bytes=float(fluid.level[ACCEPTED]),
+        occupancy=fluid.trace[: fluid.mark[TRACED]].copy(),
+        events=int(events),
+    )
+
+
+def _burst_sizes(remote_bytes: Floats) -> tuple[Floats, NDArray[np.int32]]:
+    """Distinct positive burst sizes, and each tile's index among them."""
+    index = np.full(remote_bytes.size, kernel.NO_BURST, np.int32)
+    stores = remote_bytes > 0
+    sizes, index[stores] = np.unique(remote_bytes[stores], return_inverse=True)
+    return sizes, index
+
+
+def _roles(streams: Streams, staging_slots: int) -> kernel.Roles:
+    """All roles at the start of a launch: nothing done, every slot free."""
+    sms = streams.sms
+    signalled = streams.signals[streams.signals != kernel.NO_COUNTER]
+    return kernel.Roles(
+        mainloop=np.full(sms, kernel.TO_BEGIN, np.int8),
+        issue=np.full(sms, kernel.IDLE, np.int8),
+        current=streams.first[:-1].copy(),
+        storing=streams.first[:-1].copy(),
+        free_slots=np.full(sms, staging_slots, np.int64),
+        stalled_at=np.zeros(sms),
+        missing=np.bincount(signalled, minlength=streams.counters),
+        visible_at=np.zeros(streams.counters),
+        waiting=np.full(streams.counters, kernel.NOBODY, np.int32),
+        next_waiting=np.full(sms, kernel.NOBODY, np.int32),
+    )
+
+
+def _require_finished(streams: Streams, times: kernel.Times) -> None:
+    unfinished = np.flatnonzero(np.isnan(times.freed))
+    if unfinished.size == 0:
+        return
+    waiting = np.flatnonzero(~np.isnan(times.ready) & np.isnan(times.begin))
+    tile = int(waiting[0])
+    raise UsageError(
+        f"the tile order deadlocks: {unfinished.size} of {streams.tiles} tiles cannot run; SM "
+        f"{streams.sm_of_tile()[tile]} waits at tile {tile} for counter {streams.waits_on[tile]}",
+        "a tile comes before one that it depends on: raise the lead or the ring's rows",
+    )
