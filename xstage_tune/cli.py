@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from xstage_tune.commands import platforms, store
+from xstage_tune.commands import platforms, store, workloads
 from xstage_tune.errors import ExitCode, XStageError
 
 app = typer.Typer(
@@ -18,6 +18,7 @@ app = typer.Typer(
 )
 app.add_typer(platforms.app, name="platforms")
 app.add_typer(store.app, name="store")
+app.add_typer(workloads.app, name="workloads")
 
 
 def main() -> None:

@@ -57,9 +57,12 @@ def resolve_profile(kind: str, name_or_path: str, folders: Sequence[Path]) -> Pa
         return path
     names = find_profiles(folders)
     if name_or_path not in names:
-        near = difflib.get_close_matches(name_or_path, names, n=3, cutoff=0.5) or list(names)
+        near = difflib.get_close_matches(name_or_path, names, n=3, cutoff=0.5)
+        near = near or [name for name in names if name_or_path in name][:3]
+        nearest = f"{' or '.join(near)}, or " if near else ""
         raise UsageError(
-            f"unknown {kind} '{name_or_path}'", f"one of {', '.join(near)}, or a path ending in {_SUFFIX}"
+            f"unknown {kind} '{name_or_path}'",
+            f"{nearest}one of: xstage-tune {kind}s list; a .toml path works too",
         )
     return names[name_or_path]
 

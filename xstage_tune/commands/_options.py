@@ -30,3 +30,12 @@ StoreOption = Annotated[
         show_default="the user's own store",
     ),
 ]
+
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Override a key of the workload, e.g. tokens_per_rank=4096; may be repeated.",
+    ),
+]

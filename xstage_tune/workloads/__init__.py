@@ -1,0 +1,1 @@
+"""Workload profiles: shapes, routing and the loader."""

@@ -1,0 +1,204 @@
+"""Workload profiles: one MoE layer, or one Ulysses self-attention, on one group of GPUs.
+
+Strict, as platform profiles are: every problem is an error that names the file and the key.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from xstage_tune.profile_types import Count, Finite, NonNegative, Strict, Tally
+
+Precision = Literal["bf16", "w8a8", "w4a8"]
+#: Operand type whose Tensor Core rate a precision runs at (a platform's ``compute.tensor``).
+TensorDtype = Literal["bf16", "fp8"]
+
+#: Combine and attention outputs leave in bf16.
+OUTPUT_BYTES = 2
+
+Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._/-]*$")]
+RemoteFraction = Annotated[Finite, Field(ge=0, le=1)]
+
+_WEIGHT_BYTES: dict[Precision, float] = {"bf16": 2.0, "w8a8": 1.0, "w4a8": 0.5}
+_ACTIVATION_BYTES: dict[Precision, float] = {"bf16": 2.0, "w8a8": 1.0, "w4a8": 1.0}
+_TENSOR_DTYPE: dict[Precision, TensorDtype] = {"bf16": "bf16", "w8a8": "fp8", "w4a8": "fp8"}
+
+
+class Routing(Strict):
+    """How a layer's (token, expert) assignments spread over its experts.
+
+    ``balanced``: evenly. ``zipf``: the i-th hottest expert draws by ``i**-alpha``, and ``seed`` (0 unless
+    given) decides which expert that is. ``histogram``: as listed for each expert, token counts or shares
+    of 1.
+    """
+
+    kind: Literal["balanced", "zipf", "histogram"] = "balanced"
+    alpha: Annotated[NonNegative, Field(le=100)] | None = None
+    seed: Tally | None = None
+    histogram: tuple[NonNegative, ...] | None = None
+
+    @model_validator(mode="after")
+    def _keys_fit_the_kind(self) -> Routing:
+        needed = {"balanced": None, "zipf": "alpha", "histogram": "histogram"}[self.kind]
+        if needed is not None and getattr(self, needed) is None:
+            raise ValueError(f"kind '{self.kind}' needs the key '{needed}'")
+        for key, kind in (("alpha", "zipf"), ("seed", "zipf"), ("histogram", "histogram")):
+            if getattr(self, key) is not None and self.kind != kind:
+                raise ValueError(f"key '{key}' is for kind '{kind}', not '{self.kind}'")
+        return self
+
+
+class MoeWorkload(Strict):
+    """One MoE layer under expert parallelism; expert ``e`` lives on rank ``e // local_experts``."""
+
+    schema_version: Literal[1] = 1
+    kind: Literal["moe"] = "moe"
+    name: Name
+    description: str = ""
+    source: str
+    hidden: Count
+    intermediate: Count  # of one expert
+    experts: Count  # routed, over all ranks
+    top_k: Count
+    shared_experts: Tally = 0
+    ep_degree: Count = 8
+    tokens_per_rank: Count
+    precision: Precision = "w8a8"
+    routing: Routing = Routing()
+    #: Share of Combine bytes that leave the GPU; by default that of evenly spread source ranks.
+    remote_fraction: RemoteFraction | None = None
+
+    @model_validator(mode="after")
+    def _is_consistent(self) -> MoeWorkload:
+        if self.experts % self.ep_degree:
+            raise ValueError(f"experts = {self.experts} is not divisible by ep_degree = {self.ep_degree}")
+        if self.top_k > self.experts:
+            raise ValueError(f"top_k = {self.top_k} is more than experts = {self.experts}")
+        if self.routing.histogram is not None:
+            _check_histogram(self.routing.histogram, self)
+        return self
+
+    @property
+    def local_experts(self) -> int:
+        """Routed experts on one rank."""
+        return self.experts // self.ep_degree
+
+    @property
+    def group_tokens(self) -> int:
+        """Tokens of all ranks together."""
+        return self.tokens_per_rank * self.ep_degree
+
+    @property
+    def assignments(self) -> int:
+        """(token, expert) pairs of all ranks together."""
+        return self.group_tokens * self.top_k
+
+    @property
+    def combine_remote_fraction(self) -> float:
+        """Share of Combine bytes that go to another rank."""
+        return _remote_fraction(self.remote_fraction, self.ep_degree)
+
+    @property
+    def linear1_shape(self) -> tuple[int, int]:
+        """Columns (gate and up side by side) and reduction depth of an expert's Linear-1."""
+        return 2 * self.intermediate, self.hidden
+
+    @property
+    def linear2_shape(self) -> tuple[int, int]:
+        """Columns and reduction depth of an expert's Linear-2."""
+        return self.hidden, self.intermediate
+
+    @property
+    def weight_bytes(self) -> float:
+        """Bytes of one weight; block scales not counted."""
+        return _WEIGHT_BYTES[self.precision]
+
+    @property
+    def activation_bytes(self) -> float:
+        """Bytes of one activation that a Linear reads."""
+        return _ACTIVATION_BYTES[self.precision]
+
+    @property
+    def tensor_dtype(self) -> TensorDtype:
+        """Operand type whose Tensor Core rate applies; 4-bit weights run at the 8-bit rate."""
+        return _TENSOR_DTYPE[self.precision]
+
+
+class AttentionWorkload(Strict):
+    """One non-causal self-attention under Ulysses sequence parallelism."""
+
+    schema_version: Literal[1] = 1
+    kind: Literal["attention"] = "attention"
+    name: Name
+    description: str = ""
+    source: str
+    heads: Count  # over all ranks
+    head_dim: Count
+    tokens: Count  # M: the whole sequence
+    degree: Count = 8
+    dtype: Literal["bf16"] = "bf16"
+    #: Share of output bytes that leave the GPU; by default that of evenly spread destination ranks.
+    remote_fraction: RemoteFraction | None = None
+
+    @field_validator("head_dim")
+    @classmethod
+    def _head_fits_16_byte_stores(cls, head_dim: int) -> int:
+        if head_dim % 8:
+            raise ValueError("must be a multiple of 8, so that a row of bf16 is whole 16-byte stores")
+        return head_dim
+
+    @model_validator(mode="after")
+    def _is_consistent(self) -> AttentionWorkload:
+        if self.heads % self.degree:
+            raise ValueError(f"heads = {self.heads} is not divisible by degree = {self.degree}")
+        return self
+
+    @property
+    def local_heads(self) -> int:
+        """Heads that one rank computes."""
+        return self.heads // self.degree
+
+    @property
+    def rows_per_rank(self) -> int:
+        """Tokens that one rank owns after the All-to-All; the last ranks may own fewer."""
+        return -(-self.tokens // self.degree)
+
+    @property
+    def output_remote_fraction(self) -> float:
+        """Share of output bytes that go to another rank."""
+        return _remote_fraction(self.remote_fraction, self.degree)
+
+
+Workload = MoeWorkload | AttentionWorkload
+
+
+def _remote_fraction(given: float | None, ranks: int) -> float:
+    return (ranks - 1) / ranks if given is None else given
+
+
+def _check_histogram(histogram: tuple[float, ...], layer: MoeWorkload) -> None:
+    """Refuse a histogram that no routing of this layer can have.
+
+    Raises:
+        ValueError: wrong length or sum, or an expert with more tokens than there are.
+    """
+    if len(histogram) != layer.experts:
+        raise ValueError(f"routing.histogram has {len(histogram)} entries for {layer.experts} experts")
+    total = sum(histogram)
+    shares = abs(total - 1.0) <= 1e-6
+    if not shares and total != layer.assignments:
+        raise ValueError(
+            f"routing.histogram sums to {total:g}, not to 1 (shares) nor to {layer.assignments} (tokens: "
+            f"{layer.ep_degree} ranks x {layer.tokens_per_rank} x top-{layer.top_k})"
+        )
+    if not shares and any(count != int(count) for count in histogram):
+        raise ValueError("routing.histogram has a token count that is not whole")
+    most = max(histogram) * (layer.assignments if shares else 1)
+    if most > layer.group_tokens * (1 + 1e-9):
+        expert = max(range(layer.experts), key=histogram.__getitem__)
+        raise ValueError(
+            f"routing.histogram gives expert {expert} {most:.0f} tokens of {layer.group_tokens}: "
+            "a token visits an expert at most once"
+        )
