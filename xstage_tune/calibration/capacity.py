@@ -1,0 +1,193 @@
+"""Q(K), the outstanding capacity, from the knee of isolated bursts (equation 7) with R fixed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xstage_tune.calibration.bootstrap import REPLICATES, generator, interval95, resampled_medians
+from xstage_tune.calibration.drain import DrainFit
+from xstage_tune.calibration.issue import CurveKey, IssueModel
+from xstage_tune.calibration.reduce import Floats, IsolatedFigures
+from xstage_tune.devices.base import StoreFlavour
+from xstage_tune.model import burst_gap
+
+#: A burst is stalled when its issue time exceeds T0 by this factor ...
+STALL_FACTOR = 1.5
+#: ... and at least this fraction of its volume drains in the time beyond T0.
+STALL_FRACTION = 0.1
+#: Stalled points needed before a knee counts as reached.
+MIN_STALLED = 2
+#: Relative error granted to each isolated time, beside its own spread. It keeps the fit near the knee,
+#: where the fixed slope 1/R matters least.
+MODEL_ERROR = 0.02
+#: Every third volume is held out of the fit, if at least this many were measured.
+MIN_FOR_HOLD_OUT = 6
+
+_GRID = 1025
+_BOOTSTRAP_GRID = 301
+_BOOTSTRAP_REACH = 0.3
+
+
+@dataclass(frozen=True, slots=True)
+class IsolatedSeries:
+    """The isolated runs of one (flavour, K), by rising volume. Arrays are ``[runs]``."""
+
+    flavour: StoreFlavour
+    producers: int
+    runs: tuple[IsolatedFigures, ...]
+    volume_bytes: Floats
+    issue_ns: Floats
+    held_out: NDArray[np.bool_]
+
+    @property
+    def key(self) -> CurveKey:
+        """The (flavour, K) of the series."""
+        return self.flavour, self.producers
+
+    def free_issue_ns(self, issue: IssueModel) -> Floats:
+        """T0 of each run's burst."""
+        sizes = self.volume_bytes / self.producers
+        return np.array([issue.free_issue_ns(self.flavour, self.producers, size) for size in sizes])
+
+
+@dataclass(frozen=True, slots=True)
+class CapacityFit:
+    """Q of one (flavour, K)."""
+
+    flavour: StoreFlavour
+    producers: int
+    bytes: float
+    ci95: tuple[float, float] | None
+    knee_reached: bool  # False: ``bytes`` is only a lower bound
+    points: int  # volumes that the fit saw
+
+
+def isolated_series(runs: Iterable[IsolatedFigures]) -> list[IsolatedSeries]:
+    """Group isolated runs, and hold out every third volume of each group but never its ends."""
+    by_key: dict[CurveKey, list[IsolatedFigures]] = {}
+    for run in sorted(runs, key=lambda r: (r.point.flavour, r.point.producers, r.point.volume_bytes)):
+        by_key.setdefault((run.point.flavour, run.point.producers), []).append(run)
+    return [_series(*key, members) for key, members in by_key.items()]
+
+
+def _series(flavour: StoreFlavour, producers: int, runs: Sequence[IsolatedFigures]) -> IsolatedSeries:
+    volume = np.array([run.point.volume_bytes for run in runs], dtype=np.float64)
+    distinct, rank = np.unique(volume, return_inverse=True)
+    held_out = (rank % 3 == 1) & (rank < len(distinct) - 1) & (len(distinct) >= MIN_FOR_HOLD_OUT)
+    return IsolatedSeries(
+        flavour=flavour,
+        producers=producers,
+        runs=tuple(runs),
+        volume_bytes=volume,
+        issue_ns=np.array([run.issue_ns for run in runs]),
+        held_out=held_out,
+    )
+
+
+def stalled(series: IsolatedSeries, issue: IssueModel, drain_bytes_per_s: float) -> NDArray[np.bool_]:
+    """Which runs of the series show backpressure beyond doubt, ``[runs]``."""
+    free_ns = series.free_issue_ns(issue)
+    drained = (series.issue_ns - free_ns) * drain_bytes_per_s * 1e-9
+    beyond: NDArray[np.bool_] = (series.issue_ns > STALL_FACTOR * free_ns) & (
+        drained > STALL_FRACTION * series.volume_bytes
+    )
+    return beyond
+
+
+def guess_capacity(series: IsolatedSeries, issue: IssueModel, drain_bytes_per_s: float) -> float | None:
+    """Q from the stalled runs alone, the median of ``V - R*T``; None when none stalled.
+
+    Needs no good T0: it serves to plan around the knee and to tell which plateaus stall on capacity.
+    """
+    mask = stalled(series, issue, drain_bytes_per_s)
+    if not mask.any():
+        return None
+    implied = series.volume_bytes[mask] - drain_bytes_per_s * series.issue_ns[mask] * 1e-9
+    return float(max(np.median(implied), 0.0))
+
+
+def fit_capacity(series: IsolatedSeries, issue: IssueModel, drain: DrainFit, seed: int) -> CapacityFit:
+    """Fit equation 7 with R fixed to the volumes that are not held out.
+
+    Soft-L1 loss on errors relative to each point's spread and ``MODEL_ERROR``, minimised over a grid
+    that is then refined, since the law's corner gives a gradient nothing to follow. The interval
+    resamples volumes, the bursts of each, and R.
+    """
+    seen = ~series.held_out
+    volume = series.volume_bytes[seen]
+    free_ns = series.free_issue_ns(issue)[seen]
+    mask = stalled(series, issue, drain.bytes_per_s)[seen]
+    if mask.sum() < MIN_STALLED:
+        return _lower_bound(series, volume[~mask], free_ns[~mask], drain.bytes_per_s)
+
+    runs = [run for run, keep in zip(series.runs, seen, strict=True) if keep]
+    measured = series.issue_ns[seen]
+    scale = _error_ns(runs)
+    candidates = np.linspace(0.0, volume.max(), _GRID)
+    best = _best(candidates, volume, free_ns, measured, scale, drain.bytes_per_s)
+    step = candidates[1]
+    fine = np.linspace(max(best - step, 0.0), best + step, _GRID)
+    capacity = _best(fine, volume, free_ns, measured, scale, drain.bytes_per_s)
+
+    rng = generator(seed, "capacity", *series.key)
+    times = np.array([resampled_medians(run.burst_ns, rng) for run in runs])
+    around = capacity * np.linspace(1 - _BOOTSTRAP_REACH, 1 + _BOOTSTRAP_REACH, _BOOTSTRAP_GRID)
+    replicates = np.empty(REPLICATES)
+    for replicate, rate in enumerate(drain.replicates):
+        drawn = rng.integers(len(runs), size=len(runs))
+        replicates[replicate] = _best(
+            around, volume[drawn], free_ns[drawn], times[drawn, replicate], scale[drawn], float(rate)
+        )
+    return CapacityFit(
+        flavour=series.flavour,
+        producers=series.producers,
+        bytes=max(capacity, 1.0),
+        ci95=interval95(replicates),
+        knee_reached=True,
+        points=len(runs),
+    )
+
+
+def _lower_bound(
+    series: IsolatedSeries, free_volume: Floats, free_ns: Floats, drain_bytes_per_s: float
+) -> CapacityFit:
+    """The largest peak (equation 6) among the bursts that did not stall."""
+    peaks = burst_gap.peak_outstanding_bytes(
+        free_issue_ns=free_ns, volume_bytes=free_volume, drain_bytes_per_s=drain_bytes_per_s
+    )
+    return CapacityFit(
+        flavour=series.flavour,
+        producers=series.producers,
+        bytes=float(peaks.max(initial=1.0)),
+        ci95=None,
+        knee_reached=False,
+        points=int((~series.held_out).sum()),
+    )
+
+
+def _error_ns(runs: Sequence[IsolatedFigures]) -> Floats:
+    return np.array([max(run.spread_ns, MODEL_ERROR * run.issue_ns) for run in runs])
+
+
+def _best(
+    candidates: Floats,
+    volume_bytes: Floats,
+    free_ns: Floats,
+    measured_ns: Floats,
+    error_ns: Floats,
+    drain_bytes_per_s: float,
+) -> float:
+    """The candidate Q with the least soft-L1 loss."""
+    predicted = burst_gap.isolated_issue_ns(
+        free_issue_ns=free_ns,
+        volume_bytes=volume_bytes,
+        drain_bytes_per_s=drain_bytes_per_s,
+        capacity_bytes=candidates[:, None],
+    )
+    squared = ((measured_ns - predicted) / error_ns) ** 2
+    loss = 2 * (np.sqrt(1 + squared) - 1)
+    return float(candidates[np.argmin(loss.sum(axis=1))])

@@ -1,0 +1,42 @@
+"""What is asked of a calibration."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from xstage_tune.devices.base import StoreFlavour, StorePath
+from xstage_tune.errors import UsageError
+
+BudgetName = Literal["quick", "full"]
+
+
+@dataclass(frozen=True, slots=True)
+class CalibrationRequest:
+    """One path of one device, for one or more store flavours.
+
+    The first flavour is the primary one: R and the arbitration are measured with it, the others
+    add their own T0 and Q.
+
+    Raises:
+        UsageError: the path has no remote owner, or no flavour is named.
+    """
+
+    path: StorePath
+    flavours: tuple[StoreFlavour, ...] = ("st.v4",)
+    budget: BudgetName = "full"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.path == "local":
+            raise UsageError(
+                "path 'local' cannot be calibrated: it is the control, with no remote owner to drain to",
+                "use --path host on one GPU, or --path peer on two; the local control runs beside either",
+            )
+        if not self.flavours:
+            raise UsageError("no store flavour was asked for", "use --store-flavour st.v4, tma or all")
+
+    @property
+    def primary(self) -> StoreFlavour:
+        """The flavour that R and the arbitration are measured with."""
+        return self.flavours[0]
