@@ -27,14 +27,14 @@ def list_command(output: FormatOption = OutputFormat.TABLE) -> None:
     from xstage_tune.report.emit import emit_json
     from xstage_tune.report.tables import render_table, result_console
 
-    found: list[tuple[PlatformProfile, Path]] = []
+    found: dict[str, tuple[PlatformProfile, Path]] = {}
     for name, path in list_platforms().items():
         try:
-            found.append((load_platform(name), path))
+            found[name] = load_platform(name), path
         except UsageError as error:
             print(f"xstage-tune: warning: {error.message}", file=sys.stderr)
     if output is OutputFormat.JSON:
-        emit_json({"platforms": [_summary(profile, path) for profile, path in found]})
+        emit_json({"platforms": [_summary(name, *entry) for name, entry in found.items()]})
     else:
         result_console().print(render_table(_list_table(found)))
 
@@ -44,21 +44,22 @@ def show(
     platform: Annotated[str, typer.Argument(metavar="NAME|FILE.toml", help="Platform to show.")],
     output: FormatOption = OutputFormat.TABLE,
 ) -> None:
-    """Show one platform: every number with its interval and source."""
+    """Show one platform: its numbers with their intervals and sources."""
     from xstage_tune.platforms.loader import load_platform
+    from xstage_tune.report.calibration_tables import platform_report
     from xstage_tune.report.emit import emit_json
-    from xstage_tune.report.tables import render_table, result_console
+    from xstage_tune.report.tables import result_console
 
     profile = load_platform(platform)
     if output is OutputFormat.JSON:
         emit_json({"platform": profile.model_dump(mode="json", exclude_none=True)})
     else:
-        result_console().print(render_table(_show_table(profile)))
+        result_console().print(platform_report(profile))
 
 
-def _summary(profile: PlatformProfile, path: Path) -> dict[str, object]:
+def _summary(name: str, profile: PlatformProfile, path: Path) -> dict[str, object]:
     return {
-        "name": profile.name,
+        "name": name,
         "description": profile.description,
         "path": profile.path,
         "gpu": profile.gpu.name,
@@ -68,50 +69,23 @@ def _summary(profile: PlatformProfile, path: Path) -> dict[str, object]:
     }
 
 
-def _list_table(found: list[tuple[PlatformProfile, Path]]) -> TableData:
+def _list_table(found: dict[str, tuple[PlatformProfile, Path]]) -> TableData:
     from xstage_tune.report.format import rate
     from xstage_tune.report.tables import Column, TableData
 
     headings = ("name", "path", "GPU", "drain R", "stores", "description")
     rows = [
         (
-            profile.name,
+            name,
             profile.path,
             profile.gpu.name,
             rate(profile.drain.bytes_per_s),
             ", ".join(_flavours(profile)),
             profile.description,
         )
-        for profile, _ in found
+        for name, (profile, _) in found.items()
     ]
     return TableData("Platforms", tuple(map(Column, headings)), tuple(rows))
-
-
-def _show_table(profile: PlatformProfile) -> TableData:
-    from xstage_tune.report.format import byte_count, duration, rate
-    from xstage_tune.report.tables import Column, TableData
-
-    gpu, drain, compute = profile.gpu, profile.drain, profile.compute
-    chip = f"{gpu.name}, {gpu.architecture}, {gpu.sm_count} SMs at {gpu.sm_clock_mhz:.0f} MHz"
-    rows = [("GPU", chip, gpu.source), ("drain R", rate(drain.bytes_per_s, drain.ci95), drain.source)]
-    for issue in profile.issue:
-        burst = f"issue T0, {issue.flavour}, {issue.producers} x {byte_count(issue.burst_bytes)}"
-        rows.append((burst, duration(issue.ns, issue.ci95), issue.source))
-    for knee in profile.capacity:
-        size = byte_count(knee.bytes, knee.ci95)
-        label = f"capacity Q, {knee.flavour}, {knee.producers} producers"
-        rows.append((label, size if knee.knee_reached else f"at least {size}", knee.source))
-    for tensor in compute.tensor if compute else ():
-        peak = (
-            f"{tensor.peak_flop_per_s / 1e12:,.0f} TFLOP/s, of which tiles reach {tensor.tile_efficiency:.1%}"
-        )
-        rows.append((f"tensor peak, {tensor.dtype}", peak, tensor.source))
-    for tile in compute.attention if compute else ():
-        label = f"KV tile, {tile.dtype}, {tile.block_m} x {tile.block_n} x {tile.head_dim}"
-        rows.append((label, duration(tile.kv_tile_ns), tile.source))
-    title = f"{profile.name} ({profile.path}): {profile.description}"
-    made = f"made {profile.provenance.created_at}, {profile.provenance.tool_version}"
-    return TableData(title, tuple(map(Column, ("quantity", "value", "source"))), tuple(rows), (made,))
 
 
 def _flavours(profile: PlatformProfile) -> list[str]:
