@@ -1,6 +1,6 @@
 """State, identity and links of GPUs through NVML.
 
-Virtual machines and containers support parts of NVML: what a call cannot tell is None, and nothing here fails.
+Virtual machines and containers support parts of NVML: what a call cannot tell is None, and nothing fails.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ class GpuMonitor:
         sm_clock_mhz = self._read(pynvml.nvmlDeviceGetClockInfo, pynvml.NVML_CLOCK_SM)
         memory_clock_mhz = self._read(pynvml.nvmlDeviceGetClockInfo, pynvml.NVML_CLOCK_MEM)
         power_milliwatts = self._read(pynvml.nvmlDeviceGetPowerUsage)
-        temperature_c = self._read(pynvml.nvmlDeviceGetTemperatureV, pynvml.NVML_TEMPERATURE_GPU)
+        temperature_c = self._read(pynvml.nvmlDeviceGetTemperature, pynvml.NVML_TEMPERATURE_GPU)
         if None in (sm_clock_mhz, memory_clock_mhz, power_milliwatts, temperature_c):
             return None
         events = self._read(pynvml.nvmlDeviceGetCurrentClocksEventReasons)
@@ -211,7 +211,7 @@ class GpuMonitor:
             nvlink=status(pynvml.NVML_P2P_CAPS_INDEX_NVLINK),
         )
 
-    def _read(self, call: Callable[..., Any], *arguments: Any) -> Any | None:
+    def _read(self, call: Callable[..., Any], *arguments: Any) -> Any:
         return None if self._handle is None else _ask(call, self._handle, *arguments)
 
 
@@ -257,7 +257,8 @@ def _initialize() -> bool:
     return True
 
 
-def _ask(call: Callable[..., Any], *arguments: Any) -> Any | None:
+def _ask(call: Callable[..., Any], *arguments: Any) -> Any:
+    """Answer of an NVML call; None where it has none."""
     try:
         return call(*arguments)
     except pynvml.NVMLError:
