@@ -92,3 +92,27 @@ class SpanTable:
     def dropped(self) -> int:
         """Spans that were measured but not kept, over all lanes."""
         return int(self.lanes["dropped"].sum())
+
+
+#: A record as ``kernels/common/span.cuh`` stages it: tag = kind (4 bits) | role (4 bits) | index (24 bits).
+RECORD_DTYPE = np.dtype([("begin_cycles", "<u4"), ("duration_cycles", "<u4"), ("tag", "<u4")])
+
+
+def decode_records(records: NDArray[np.void], lanes: NDArray[np.void]) -> SpanTable:
+    """Turn a device's record buffer into a span table.
+
+    Args:
+        records: ``[lanes, capacity]`` of :data:`RECORD_DTYPE`, of which row ``i`` holds
+            ``lanes["recorded"][i]`` records.
+        lanes: ``[lanes]`` of :data:`LANE_DTYPE`.
+    """
+    kept = np.arange(records.shape[1], dtype=np.uint32) < lanes["recorded"][:, None]
+    flat = records[kept]
+    spans = np.empty(flat.size, SPAN_DTYPE)
+    spans["begin_ticks"] = flat["begin_cycles"]
+    spans["duration_ticks"] = flat["duration_cycles"]
+    spans["index"] = flat["tag"] & 0xFFFFFF
+    spans["role"] = (flat["tag"] >> 24) & 0xF
+    spans["kind"] = flat["tag"] >> 28
+    spans["lane"] = np.repeat(np.arange(len(lanes), dtype=np.uint16), lanes["recorded"])
+    return SpanTable(spans, lanes)

@@ -111,9 +111,10 @@ public:
         for (u32 offset = threadIdx.x * kVectorBytes; offset < burst_bytes_; offset += kPieceBytes) {
             store_v4(slot_ + offset, value_);
         }
-        // A barrier alone is passed while stores still queue in the LSU; one that needs the value is not. The
-        // piece's first word is any value but ~0, so the vote is always 0.
-        __syncthreads_or(read_behind_stores(piece_) == ~0u);
+        // A barrier alone is passed while stores still queue in the load/store unit; one that needs the word to
+        // have come back is not. No thread's word is ~0, so the vote is always 0.
+        u32* word = reinterpret_cast<u32*>(piece_) + threadIdx.x;
+        __syncthreads_or(round_trip_behind_stores(word, threadIdx.x) == ~0u);
 #else
         if (threadIdx.x == 0) {
             for (u32 offset = 0; offset < burst_bytes_; offset += kPieceBytes) {

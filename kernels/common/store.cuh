@@ -12,15 +12,16 @@ __device__ __forceinline__ void store_v4(void* address, uint4 value) {
                  : "memory");
 }
 
-// Shared-memory read that queues behind this warp's earlier stores in the SM's load/store unit, which serves in
-// order: its value arrives when those stores have left the SM. Without it a warp is past its stores while up to
-// about 5 KB an SM still sit in that unit, and the stall (12 us at 400 MB/s an SM) falls on whatever shared
-// memory access comes next. Costs about 15 ns when nothing stalls.
-__device__ __forceinline__ u32 read_behind_stores(const void* shared) {
-    u32 value;
-    asm volatile("ld.volatile.shared.u32 %0, [%1];"
-                 : "=r"(value)
-                 : "r"(static_cast<u32>(__cvta_generic_to_shared(shared)))
+// Writes a word of shared memory and reads it back, behind this warp's earlier stores in the SM's load/store
+// unit: the value returns when that unit has passed those stores on. Without it a warp is past its stores while
+// up to about 5 KB of an SM still queue in the unit, and the stall (12 us at 400 MB/s an SM) falls on whatever
+// shared memory access comes next. A read alone overtakes the last of the stores; a write does not.
+// `word`: one a thread. Costs about 30 ns when nothing stalls.
+__device__ __forceinline__ u32 round_trip_behind_stores(void* word, u32 value) {
+    const u32 address = static_cast<u32>(__cvta_generic_to_shared(word));
+    asm volatile("st.volatile.shared.u32 [%1], %0;\n\tld.volatile.shared.u32 %0, [%1];"
+                 : "+r"(value)
+                 : "r"(address)
                  : "memory");
     return value;
 }
