@@ -72,3 +72,7 @@ def test_one_value_zero_spread_and_no_data_still_make_an_axis(axis: Axis) -> Non
 def test_an_axis_of_zeros_is_drawable() -> None:
     scale = scale_of(_GAP, [0.0, 0.0])
     assert scale.low == 0 < scale.high
+
+
+def test_a_wide_logarithmic_axis_with_room_for_two_ticks_gets_two() -> None:
+    assert [tick.label for tick in scale_of(_TIME, [2.5, 1.34e9]).ticks(2)] == ["10 ns", "1 ms"]

@@ -32,9 +32,9 @@ def choose_isolated_curves(curves: Sequence[IsolatedCurve]) -> list[IsolatedCurv
     return chosen
 
 
-def choice_note(chosen: Sequence[_Curve], curves: Sequence[_Curve]) -> str:
-    """Says how many of the measured curves are drawn; empty when all are."""
-    return "" if len(chosen) == len(curves) else f"{len(chosen)} of {len(curves)} measured curves shown"
+def choice_note(chosen: Sequence[_Curve], curves: Sequence[_Curve], rule: str) -> str:
+    """Says how many of the measured curves are drawn, and by which rule; empty when all are."""
+    return "" if len(chosen) == len(curves) else f"{len(chosen)} of {len(curves)} curves shown: {rule}"
 
 
 def producer_bands(producers: NDArray[np.int64], most: int) -> list[tuple[int, int]]:

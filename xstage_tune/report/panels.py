@@ -21,6 +21,8 @@ from xstage_tune.report.format import byte_count, duration, rate
 from xstage_tune.report.laws import GapLaw, isolated_law
 
 _GAP = Axis("gap G", "duration_ns", "linear")
+_GAP_RULE = "largest K of each flavour, and one of about half"
+_ISOLATED_RULE = "largest K of each flavour, one of about half, and the smallest"
 _VOLUME = Axis("burst volume V = K*B", "bytes", "log")
 
 
@@ -58,7 +60,7 @@ def _issue_panel(result: CalibrationResult) -> Panel:
             label += f", G* = {duration(law.recovery_gap_ns)}"
         drawing.explain(label, "points", colour)
     drawing.explain_marks(line="max(T0, V/R - G), eq. 3", corner="G*", cross="local control")
-    return drawing.panel("a", "Issue time against gap", choice_note(chosen, result.gap_curves))
+    return drawing.panel("a", "Issue time against gap", choice_note(chosen, result.gap_curves, _GAP_RULE))
 
 
 def _period_panel(result: CalibrationResult) -> Panel:
@@ -76,7 +78,7 @@ def _period_panel(result: CalibrationResult) -> Panel:
         drawing.add(f"{label}, measured", "points", colour, curve.gap_ns, curve.period_ns)
         drawing.explain(f"{label}, V/R = {duration(law.drain_ns)}", "points", colour)
     drawing.explain_marks(line="max(T0 + G, V/R)", dashed="completion-coupled, G + V/R")
-    return drawing.panel("b", "Period against gap", choice_note(chosen, result.gap_curves))
+    return drawing.panel("b", "Period against gap", choice_note(chosen, result.gap_curves, _GAP_RULE))
 
 
 def _isolated_panel(result: CalibrationResult) -> Panel:
@@ -100,7 +102,7 @@ def _isolated_panel(result: CalibrationResult) -> Panel:
             drawing.add(f"{label}, knee", "corner", colour, volume[knee : knee + 1], law_ns[knee : knee + 1])
         drawing.explain(label + _capacity_text(capacity), "points", colour)
     drawing.explain_marks(line="max(T0, (V - Q)/R), eq. 7", corner="knee", hollow="held out of the fit")
-    return drawing.panel("c", "Isolated bursts", choice_note(chosen, result.isolated_curves))
+    return drawing.panel("c", "Isolated bursts", choice_note(chosen, result.isolated_curves, _ISOLATED_RULE))
 
 
 def _drain_panel(result: CalibrationResult) -> Panel:

@@ -103,7 +103,9 @@ def _log_values(low: float, high: float, most: int, *, binary: bool) -> list[flo
     base = 2.0 if binary else 10.0
     first, last = math.ceil(math.log(low, base) - 1e-9), math.floor(math.log(high, base) + 1e-9)
     step = max(1, math.ceil((last - first + 1) / most))
-    return [base**power for power in range(first, last + 1) if power % step == 0]
+    aligned = [power for power in range(first, last + 1) if power % step == 0]
+    powers = aligned if len(aligned) >= 2 else range(first, last + 1, step)
+    return [base**power for power in powers]
 
 
 def _with_unit(value: float, units: Sequence[Unit]) -> str:

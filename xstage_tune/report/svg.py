@@ -21,7 +21,7 @@ _WIDTH = 1120.0
 _COLUMNS = 2
 _OUTER = 28.0  # around everything
 _GUTTER = 32.0  # between panels
-_HEADER = 74.0  # figure title and subtitle
+_HEADER = 62.0  # figure title and subtitle
 _PLOT_HEIGHT = 268.0
 _LEFT, _BELOW = 74.0, 50.0  # room for tick labels and axis titles
 _LEGEND_LINE = 19.0
@@ -63,53 +63,47 @@ class _Box(NamedTuple):
 def render_svg(figure: Figure) -> str:
     """``figure`` as the text of one SVG document, panels two to a row."""
     width = (_WIDTH - 2 * _OUTER - _GUTTER) / _COLUMNS
-    rows = [figure.panels[start : start + _COLUMNS] for start in range(0, len(figure.panels), _COLUMNS)]
-    tops, top = [], _OUTER + _HEADER - 12
-    for row in rows:
-        tops.append(top)
-        top += _panel_height(row, width) + _GUTTER
-    height = top - _GUTTER + _OUTER
     root = Xml.Element("svg", {
-        "xmlns": "http://www.w3.org/2000/svg", "viewBox": f"0 0 {_WIDTH:g} {height:g}",
-        "width": f"{_WIDTH:g}", "height": f"{height:g}", "role": "img",
+        "xmlns": "http://www.w3.org/2000/svg", "role": "img",
         "font-family": "Inter, 'Helvetica Neue', Helvetica, Arial, sans-serif",
     })  # fmt: skip
     Xml.SubElement(root, "title").text = figure.title
     Xml.SubElement(root, "style").text = _stylesheet()
-    _add(root, "rect", "page", x=0, y=0, width=_WIDTH, height=height, rx=6)
+    page = _add(root, "rect", "page", x=0, y=0, width=_WIDTH, rx=6)
     _text(root, figure.title, _OUTER, _OUTER + 18, "strong", size=20, weight=600)
     _text(root, figure.subtitle, _OUTER, _OUTER + 41, "text", size=13.5)
-    for row, row_top in zip(rows, tops, strict=True):
-        legend_lines = max(len(_legend_lines(panel, width)) for panel in row)
+    top = _OUTER + _HEADER
+    for start in range(0, len(figure.panels), _COLUMNS):
+        row = figure.panels[start : start + _COLUMNS]
+        # The tallest legend of a row decides where its axes begin, so that they line up.
+        plot_top = (
+            top + _TITLE_LINE + 8 + _LEGEND_LINE * max(len(_legend_lines(panel, width)) for panel in row)
+        )
         for column, panel in enumerate(row):
-            left = _OUTER + column * (width + _GUTTER)
-            _draw_panel(root, panel, left, row_top, width, legend_lines)
+            _draw_panel(root, panel, _OUTER + column * (width + _GUTTER), top, width, plot_top)
+        note_line = _NOTE_LINE if any(panel.note for panel in row) else 0.0
+        top = plot_top + _PLOT_HEIGHT + _BELOW + note_line + _GUTTER
+    height = f"{top - _GUTTER + _OUTER:g}"
+    page.set("height", height)
+    root.attrib |= {"viewBox": f"0 0 {_WIDTH:g} {height}", "width": f"{_WIDTH:g}", "height": height}
     return Xml.tostring(root, encoding="unicode") + "\n"
 
 
-def _panel_height(row: Sequence[Panel], width: float) -> float:
-    """Height of a row of panels: the tallest legend decides, so that their axes line up."""
-    legend_lines = max(len(_legend_lines(panel, width)) for panel in row)
-    note = _NOTE_LINE if any(panel.note for panel in row) else 0.0
-    return _TITLE_LINE + legend_lines * _LEGEND_LINE + 8 + _PLOT_HEIGHT + _BELOW + note
-
-
 def _draw_panel(
-    root: Xml.Element, panel: Panel, left: float, top: float, width: float, legend_lines: int
+    root: Xml.Element, panel: Panel, left: float, top: float, width: float, plot_top: float
 ) -> None:
     group = _add(root, "g", None)
     Xml.SubElement(group, "desc").text = panel.title
     heading = _text(group, f"({panel.key})", left, top + 14, "strong", size=15, weight=600)
     _add(heading, "tspan", None, dx=7).text = panel.title
     _draw_legend(group, panel, left, top + _TITLE_LINE, width)
-    box_top = top + _TITLE_LINE + legend_lines * _LEGEND_LINE + 8
-    box = _Box(left + _LEFT, box_top, width - _LEFT - 6, _PLOT_HEIGHT)
+    box = _Box(left + _LEFT, plot_top, width - _LEFT - 6, _PLOT_HEIGHT)
     x, y = panel_scales(panel)
     _draw_axes(group, box, x, y)
     for series in panel.series:
         _draw_series(group, box, series, x, y)
     if panel.note:
-        note_top = box_top + _PLOT_HEIGHT + _BELOW + 10
+        note_top = plot_top + _PLOT_HEIGHT + _BELOW + 10
         _text(group, panel.note, left + width - 6, note_top, "faint", size=11, anchor="end")
 
 

@@ -51,10 +51,10 @@ def render_table(data: TableData) -> RenderableType:
     """``data`` for a terminal; cells fold rather than lose text."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold")
     for column in data.columns:
-        table.add_column(column.heading, justify=column.align, overflow="fold")
+        table.add_column(Text(column.heading), justify=column.align, overflow="fold")
     for index, row in enumerate(data.rows):
         if index in data.sections:
             table.add_section()
-        table.add_row(*row)
+        table.add_row(*(Text(cell) for cell in row))
     notes = [Text(note, style="dim", overflow="fold") for note in data.notes]
     return Group(Text(data.title, style="bold cyan", overflow="fold"), table, *notes)

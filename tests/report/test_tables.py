@@ -1,0 +1,182 @@
+"""Tables of a calibration: every number present at any width, in colour or not, and in a pipe."""
+
+from __future__ import annotations
+
+import io
+import re
+import sys
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from tests.report import results
+from xstage_tune.calibration.result import CalibrationResult
+from xstage_tune.platforms.schema import CapacityLaw, PlatformProfile
+from xstage_tune.report.calibration_tables import calibration_report, platform_report, platform_tables
+from xstage_tune.report.format import byte_count, duration, percent, rate
+from xstage_tune.report.tables import Column, TableData, render_table, result_console
+
+
+def printed(result: CalibrationResult, width: int) -> str:
+    stream = io.StringIO()
+    Console(file=stream, width=width).print(calibration_report(result))
+    return stream.getvalue()
+
+
+def squeezed(text: str) -> str:
+    """Text without white space, so that folding a cell does not matter."""
+    return re.sub(r"\s+", "", text)
+
+
+def table_titled(platform: PlatformProfile, start: str) -> TableData:
+    return next(table for table in platform_tables(platform) if table.title.startswith(start))
+
+
+def without(platform: PlatformProfile, *fields: str) -> PlatformProfile:
+    empty = {"capacity": (), "capacity_law": ()}
+    return platform.model_copy(update={field: empty.get(field) for field in fields})
+
+
+@pytest.mark.parametrize("width", [80, 200, 240])
+def test_every_quantity_is_whole_on_its_line(width: int) -> None:
+    result = results.calibration(findings=results.FINDINGS)
+    platform, text = result.platform, printed(result, width)
+    quantities = [
+        rate(platform.drain.bytes_per_s, platform.drain.ci95),
+        rate(platform.drain.copy_engine_bytes_per_s),
+        "95.5%",
+        *(duration(point.ns, point.ci95) for point in platform.issue),
+        *(byte_count(point.bytes, point.ci95) for point in platform.capacity),
+        *(f"{group.share:.2%}" for group in platform.arbitration.groups),  # type: ignore[union-attr]
+        "0.71%", "3.62%", "2.83%", "9.14%", "1.94%", "6.05%",
+        "136.4 ns", "1.83%", "0.9931", "1.72%", "1.38x", "0.92x",
+    ]  # fmt: skip
+    for quantity in quantities:
+        assert quantity in text
+    assert max(len(line) for line in text.splitlines()) <= width
+    assert "…" not in text
+
+
+@pytest.mark.parametrize("width", [80, 200])
+def test_no_cell_note_or_finding_loses_a_word(width: int) -> None:
+    result = results.calibration(findings=results.FINDINGS)
+    text = printed(result, width)
+    for table in platform_tables(result.platform):
+        words = " ".join([*(cell for row in table.rows for cell in row), *table.notes]).split()
+        missing = {word for word in words if word not in text and len(word) < width // 2}
+        assert missing == set()
+    for finding in result.findings:
+        assert squeezed(finding.message) in squeezed(text)
+        assert squeezed(finding.hint) in squeezed(text)
+
+
+def test_a_word_longer_than_its_column_folds_and_keeps_every_character() -> None:
+    stream = io.StringIO()
+    digest = "0123456789abcdef" * 4
+    Console(file=stream, width=30).print(render_table(TableData("t", (Column("hash"),), ((digest,),))))
+    assert digest in squeezed(stream.getvalue())
+
+
+def test_sm_ids_of_every_group_survive_folding() -> None:
+    stream = io.StringIO()
+    arbitration = table_titled(results.platform(), "Arbitration")
+    Console(file=stream, width=60).print(render_table(arbitration))
+    numbers = set(re.findall(r"\d+", stream.getvalue()))
+    assert numbers >= {str(sm) for sm in range(0, 48)} | {"59", "60", "95", "96", "131"}
+
+
+def test_a_pipe_gets_wide_tables_without_colour(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.delenv("FORCE_COLOR", raising=False)
+    monkeypatch.setattr(sys, "stdout", stream := io.StringIO())
+    result_console().print(platform_report(results.platform()))
+    lines = [line.rstrip() for line in stream.getvalue().splitlines()]
+    even_ids = ", ".join(str(sm) for sm in range(0, 48, 2))
+    assert any(line.endswith(even_ids) for line in lines)
+    assert "\x1b" not in stream.getvalue()
+
+
+def test_no_color_is_obeyed_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setattr(sys, "stdout", stream := Terminal())
+    result_console().print(platform_report(results.platform()))
+    assert not re.search(r"\x1b\[[\d;]*3\d", stream.getvalue())
+
+
+def test_service_is_an_sm_s_rate_over_the_mean_of_all() -> None:
+    rows = table_titled(results.platform(), "Arbitration").rows
+    # 24 SMs and 36 SMs with a quarter of R each, among 132: 0.25*132/24 and 0.25*132/36
+    assert [(row[1], row[3]) for row in rows] == [
+        ("24", "1.38x"),
+        ("36", "0.92x"),
+        ("36", "0.92x"),
+        ("36", "0.92x"),
+    ]
+
+
+def test_capacity_without_a_knee_is_called_a_lower_bound() -> None:
+    rows = table_titled(results.platform(), "Outstanding").rows
+    assert {row[4] for row in rows if row[1] == "8"} == {"not reached, lower bound"}
+    assert {row[4] for row in rows if row[1] != "8"} == {"reached"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"law": "constant"}, "Q = 4 MiB"),
+        ({"law": "linear"}, "Q = 4 MiB * K"),
+        ({"law": "power", "exponent": 0.52}, "Q = 4 MiB * K^0.52"),
+        ({"law": "saturating", "producers_scale": 40.0}, "Q = 4 MiB * (1 - exp(-K/40))"),
+    ],
+)
+def test_each_capacity_law_is_written_out(fields: dict[str, object], expected: str) -> None:
+    law = CapacityLaw.model_validate(
+        {"flavour": "st.v4", "scale_bytes": 2**22, "rms_relative_error": 0.02, **fields}
+    )
+    platform = results.platform().model_copy(update={"capacity_law": (law,)})
+    assert table_titled(platform, "Law").rows == (("st.v4", law.law, expected, percent(2.0)),)
+
+
+@pytest.mark.parametrize(
+    ("fields", "title"),
+    [
+        (("capacity",), "Outstanding"),
+        (("capacity_law",), "Law"),
+        (("arbitration",), "Arbitration"),
+        (("validation",), "Validation"),
+    ],
+)
+def test_parts_that_a_profile_lacks_have_no_table(fields: tuple[str, ...], title: str) -> None:
+    platform = without(results.platform(), *fields)
+    assert not [table for table in platform_tables(platform) if table.title.startswith(title)]
+    assert squeezed(title) not in squeezed(printed(replace(results.calibration(), platform=platform), 80))
+
+
+def test_a_profile_with_only_what_is_required_is_shown() -> None:
+    bare = without(
+        results.platform(), "capacity", "capacity_law", "arbitration", "validation", "corner", "local_control"
+    )
+    drain = bare.drain.model_copy(update={"ci95": None, "copy_engine_bytes_per_s": None})
+    titles = [table.title for table in platform_tables(bare.model_copy(update={"drain": drain}))]
+    assert titles == ["Platform h200-host", "Issue time without backpressure, T0", "Provenance"]
+
+
+def test_findings_say_which_refuse_and_what_to_try() -> None:
+    text = printed(results.calibration(findings=results.FINDINGS), 200)
+    assert "warning: SM clock fell" in text
+    assert "refused: R = 58.20 GB/s" in text
+    assert "  try: measure again with a longer window: --budget full" in text
+
+
+def test_text_that_looks_like_markup_is_printed_as_it_is() -> None:
+    stream = io.StringIO()
+    data = TableData("[bold]t[/bold]", (Column("[red]c"),), (("[link]x[/]",),), ("[dim]n",))
+    Console(file=stream, width=80).print(render_table(data))
+    for text in ("[bold]t[/bold]", "[red]c", "[link]x[/]", "[dim]n"):
+        assert text in stream.getvalue()
