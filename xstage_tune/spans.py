@@ -20,6 +20,9 @@ class SpanKind(IntEnum):
     """What a span covers. The numbers are stored: never reuse one."""
 
     ISSUE = 1  # a burst of remote stores, first store to the last one accepted
+    MAINLOOP = 2  # a tile's compute: one GEMM mainloop or one Q-loop
+    STAGING_STALL = 3  # a mainloop role waits for a staging slot
+    DEPENDENCY_WAIT = 4  # a mainloop role waits for a counter of other CTAs
 
 
 #: One row a span, 20 bytes. ``begin_ticks`` counts from the lane's ``tick_begin``.
