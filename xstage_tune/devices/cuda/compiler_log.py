@@ -92,15 +92,17 @@ def first_error(log: str, root: str, source: str) -> str:
         root: folder that file names are made relative to.
         source: the file that was compiled.
     """
+    lookup_failure = ""
     for line in log.splitlines():
         match = _FRONT_END.match(line)
         if match and match["kind"] == "error":
-            if match["file"] == _NAME_LOOKUP:
-                return f"{source}: {match['text']}"
-            return f"{_relative(match['file'], root)}:{match['line']}: {match['text']}"
-        if not match and (other := _OTHER_ERROR.search(line)):
+            if match["file"] != _NAME_LOOKUP:
+                return f"{_relative(match['file'], root)}:{match['line']}: {match['text']}"
+            # Reported first, but where the file has an error of its own, no name is found in it.
+            lookup_failure = lookup_failure or f"{source}: {match['text']}"
+        elif not match and (other := _OTHER_ERROR.search(line)):
             return f"{source}: {other['text']}"
-    return f"{source}: {' '.join(log.split())[:200] or 'the compiler gave no reason'}"
+    return lookup_failure or f"{source}: {' '.join(log.split())[:200] or 'the compiler gave no reason'}"
 
 
 def _warnings(log: str, root: str) -> Iterator[str]:

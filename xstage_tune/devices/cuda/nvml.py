@@ -202,6 +202,8 @@ class GpuMonitor:
         """What the driver says of access from this GPU to ``other``."""
 
         def status(capability: int) -> str | None:
+            if other._handle is None:
+                return None
             answer = self._read(pynvml.nvmlDeviceGetP2PStatus, other._handle, capability)
             return None if answer is None else _PEER_STATUS.get(answer, "unknown")
 
