@@ -85,7 +85,7 @@ class ReplayDevice:
         request = self.request
         flavours = ", ".join(request.flavours)
         return UsageError(
-            f"recording {self._file} has no {what}; it was made with path {request.path}, flavours {flavours}, "
-            f"budget {request.budget}, seed {request.seed}",
+            f"recording {self._file} has no {what}; it was made with path {request.path}, "
+            f"flavours {flavours}, budget {request.budget}, seed {request.seed}",
             "replay it with these settings, which are its defaults",
         )

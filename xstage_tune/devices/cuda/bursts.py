@@ -146,7 +146,9 @@ class BurstLauncher:
         arguments["nonce"] = nonce
         arguments["span_capacity"] = self.span_capacity
         # At the nominal clock: the realised gap is what the spans say.
-        arguments["gap_cycles"] = round(point.gap_ns * self._clock_mhz / 1000) if point.mode == "periodic" else 0
+        arguments["gap_cycles"] = (
+            round(point.gap_ns * self._clock_mhz / 1000) if point.mode == "periodic" else 0
+        )
         return arguments
 
     def _raise_fault(self) -> None:
@@ -155,7 +157,8 @@ class BurstLauncher:
         if control["raised"][0]:
             row = control[0]
             raise DeviceError(
-                f"producer {row['producer']} waited for {row['expected']} producers to start and saw {row['seen']}",
+                f"producer {row['producer']} waited for {row['expected']} producers to start, "
+                f"and saw {row['seen']}",
                 "another process may hold SMs of this GPU (nvidia-smi shows it)",
             )
 

@@ -166,10 +166,10 @@ def open_destination(path: StorePath, nbytes: int, sender: Device, verify_kernel
         return HostDestination(nbytes)
     if path == "local":
         return GpuDestination(nbytes, sender, sender, verify_kernel)
-    return GpuDestination(nbytes, sender, peer_of(sender), verify_kernel)
+    return GpuDestination(nbytes, sender, find_peer(sender), verify_kernel)
 
 
-def peer_of(sender: Device) -> Device:
+def find_peer(sender: Device) -> Device:
     """The first other GPU that ``sender`` can store to.
 
     Raises:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 from cuda.bindings import driver
-from cuda.core import Kernel, Stream
+from cuda.core import Device, Kernel, Stream
 from numpy.typing import NDArray
 
 from xstage_tune.errors import DeviceError
@@ -52,6 +52,14 @@ def launch(
     check(status, "launch a kernel")
 
 
+def allow_shared_memory(kernel: Kernel, shared_bytes: int, device: Device) -> None:
+    """Let a kernel be launched with ``shared_bytes`` of dynamic shared memory, beyond the default 48 KiB."""
+    attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+    handle = driver.CUkernel(int(kernel.handle))
+    status = driver.cuKernelSetAttribute(attribute, shared_bytes, handle, driver.CUdevice(device.device_id))
+    check(status, f"allow a kernel {shared_bytes} bytes of shared memory")
+
+
 def synchronize(stream: Stream, timeout_s: float, action: str) -> None:
     """Wait for a stream, at most ``timeout_s``.
 
@@ -67,5 +75,7 @@ def synchronize(stream: Stream, timeout_s: float, action: str) -> None:
             check((status,), action)
             return
         if time.monotonic() > deadline:
-            raise DeviceError(f"{action} did not end within {timeout_s:.1f} s", "check the GPU with nvidia-smi")
+            raise DeviceError(
+                f"{action} did not end within {timeout_s:.1f} s", "check the GPU with nvidia-smi"
+            )
         time.sleep(20e-6)

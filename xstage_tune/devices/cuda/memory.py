@@ -84,11 +84,13 @@ class PinnedMemory:
                 check(driver.cuMemHostAlloc(nbytes, flags), f"pin {nbytes >> 20} MiB of host memory")
             )
         except DeviceError as error:
-            raise DeviceError(error.message, "raise the locked-memory limit (ulimit -l), or free memory") from None
+            raise DeviceError(
+                error.message, "raise the locked-memory limit (ulimit -l), or free memory"
+            ) from None
         self.nbytes = nbytes
-        raw = (ctypes.c_uint8 * nbytes).from_address(self.address)
+        raw = (ctypes.c_ubyte * nbytes).from_address(self.address)
         #: The memory as bytes, ``[nbytes]`` of uint8.
-        self.bytes: NDArray[np.uint8] = np.frombuffer(raw, dtype=np.uint8)
+        self.bytes: NDArray[np.uint8] = np.ctypeslib.as_array(raw)
         self.bytes.view(np.uint32)[:] = POISON_WORD
 
     def close(self) -> None:

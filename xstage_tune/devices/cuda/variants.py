@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from xstage_tune.devices.base import STORE_FLAVOURS, StoreFlavour
+
 
 @dataclass(frozen=True, slots=True)
 class KernelVariant:
@@ -14,10 +16,18 @@ class KernelVariant:
     defines: dict[str, int | str] = field(default_factory=dict)
 
 
+#: The owner's check of a destination in GPU memory.
+VERIFY = KernelVariant("calibration/verify.cu", ("verify_bursts",))
+
+_FLAVOUR_MACRO: dict[StoreFlavour, int] = {"st.v4": 0, "tma": 1}
+
+
+def bursts_variant(flavour: StoreFlavour) -> KernelVariant:
+    """The burst kernels of one store flavour."""
+    names = ("periodic_bursts", "isolated_bursts", "timer_tick")
+    return KernelVariant("calibration/bursts.cu", names, {"STORE_FLAVOUR": _FLAVOUR_MACRO[flavour]})
+
+
 def kernel_variants() -> tuple[KernelVariant, ...]:
     """All variants, in the order in which a calibration meets them."""
-    bursts = ("periodic_bursts", "isolated_bursts", "timer_tick")
-    return (
-        *(KernelVariant("calibration/bursts.cu", bursts, {"STORE_FLAVOUR": flavour}) for flavour in (0, 1)),
-        KernelVariant("calibration/verify.cu", ("verify_bursts",)),
-    )
+    return (*(bursts_variant(flavour) for flavour in STORE_FLAVOURS), VERIFY)
