@@ -145,7 +145,8 @@ def _correlation(table: Floats) -> float:
     """Mean correlation of the per-SM shares over pairs of repeats; 0 where there is no pair or pattern."""
     if len(table) < 2 or (table.std(axis=1) < 1e-9 * table.mean()).any():
         return 0.0
-    pairs = np.corrcoef(table)[np.triu_indices(len(table), k=1)]
+    correlations: Floats = np.atleast_2d(np.corrcoef(table))
+    pairs = correlations[np.triu_indices(len(table), k=1)]
     return float(np.clip(pairs.mean(), -1.0, 1.0))
 
 

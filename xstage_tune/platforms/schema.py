@@ -99,10 +99,25 @@ class ArbitrationGroup(Strict):
     share: Fraction
 
 
+class ArbitrationPrediction(Strict):
+    """Shares that the group law predicts for K saturating producers, against those measured."""
+
+    producers: Count
+    median_relative_error: NonNegative
+    max_relative_error: NonNegative
+
+
 class Arbitration(Strict):
-    """How R is divided among saturating producers, by SM id."""
+    """How R is divided among saturating producers, by SM id.
+
+    A hierarchical round robin: groups with an active producer share R by weight (``share``), the active
+    units of a group share equally, and so do the active SMs of a unit.
+    """
 
     groups: tuple[ArbitrationGroup, ...]
+    #: SMs of neighbouring ids that make a unit (``sm_id // unit_sms``): 2 where a TPC shares a slot.
+    unit_sms: Count = 1
+    predictions: tuple[ArbitrationPrediction, ...] = ()
     repeat_correlation: Annotated[Finite, Field(ge=-1, le=1)]
     #: Largest relative deviation of a measured per-SM share from the group law, at full occupancy.
     max_relative_error: NonNegative | None = None
@@ -129,6 +144,8 @@ class Corner(Strict):
     width_fraction: Positive
     plain_median_pct: NonNegative
     soft_median_pct: NonNegative
+    plain_p95_pct: NonNegative | None = None
+    soft_p95_pct: NonNegative | None = None
 
 
 class Validation(Strict):

@@ -1,0 +1,356 @@
+"""An exact fluid model of producers, a drain and an arbiter, as a burst device.
+
+K producers inject at B/T0(B) while the shared queue has room; the queue drains at R and holds Q(K). When it
+is full, R is shared by a hierarchical round robin: equally among the ports with an active producer, then
+among the active units of a port, then among the active SMs of a unit. The law's equations are exact here
+except for the jitter that is asked for, so a fit must return the parameters that went in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from xstage_tune.devices.base import (
+    BurstPoint,
+    BurstRun,
+    CopyRate,
+    DeviceDescription,
+    GpuState,
+    LaunchInfo,
+    StoreFlavour,
+    StorePath,
+    Verification,
+)
+from xstage_tune.spans import LANE_DTYPE, SPAN_DTYPE, SpanKind, SpanTable
+
+TICK_NS = 32
+CLOCK_GHZ = 1.98
+#: Loop overhead between the end of a burst and the start of the next, beside the asked-for gap.
+LOOP_NS = 60.0
+_JITTERS = 64
+
+
+@dataclass(frozen=True)
+class Fluid:
+    """The true parameters. Ports must cover ``range(sm_count)``."""
+
+    sm_count: int = 33
+    drain_bytes_per_s: float = 52.6e9
+    ports: tuple[tuple[int, ...], ...] = ()  # none: one port for all
+    unit_sms: int = 1
+    capacity_bytes: Callable[[int], float] = lambda k: 4.0e6 * (k / 132) ** 0.5
+    free_issue_ns: Callable[[float], float] = lambda burst: 50 + 15e-3 * burst
+    jitter: float = 0.01  # relative, of T0
+    start_jitter_ns: float = 30.0
+    rate_jitter: float = 0.0005  # relative, of R between runs
+    span_capacity: int = 13_000
+    copy_bytes_per_s: float = 55.1e9
+    throttle_reasons: tuple[str, ...] = ()
+    link: dict[str, str | int | float] = field(default_factory=dict)
+    seed: int = 7
+    #: Bursts after which a producer stops, whatever the window: the protocol of trap 3.
+    fixed_bursts: int | None = None
+    tma_issue_factor: float = 1.5
+    mismatched: Callable[[BurstPoint], int] = lambda _: 0
+
+    def port_of(self) -> NDArray[np.int64]:
+        """Port of each SM, ``[sm_count]``."""
+        port = np.zeros(self.sm_count, dtype=np.int64)
+        for number, members in enumerate(self.ports):
+            port[list(members)] = number
+        return port
+
+
+class FluidDevice:
+    """A :class:`Fluid` behind the protocol of a burst device."""
+
+    def __init__(self, truth: Fluid) -> None:
+        self.truth = truth
+        # The hardware's placement: the first K of a fixed order, which fills ports unevenly.
+        self._order = np.random.default_rng(truth.seed).permutation(truth.sm_count)
+
+    def describe(self) -> DeviceDescription:
+        return DeviceDescription(
+            kind="simulator",
+            name="NVIDIA Fluid 1",
+            uuid="GPU-fluid",
+            architecture="sm_90a",
+            sm_count=self.truth.sm_count,
+            l2_bytes=60 << 20,
+            memory_bytes=1 << 37,
+            max_sm_clock_mhz=1980,
+            driver="580",
+            cuda="13.0",
+            nvrtc="13.0",
+            paths=("host", "local"),
+            link=self.truth.link,
+        )
+
+    def label_launches(self, run_id: str) -> None:
+        pass
+
+    def copy_rate(self, path: StorePath) -> CopyRate:
+        rate = self.truth.copy_bytes_per_s
+        return CopyRate(path, 1 << 28, (rate, rate * 0.999, rate * 1.001))
+
+    def run_bursts(self, points: Sequence[BurstPoint]) -> Iterator[BurstRun]:
+        for point in points:
+            yield self.run(point)
+
+    def close(self) -> None:
+        pass
+
+    def run(self, point: BurstPoint) -> BurstRun:
+        truth = self.truth
+        rng = np.random.default_rng([truth.seed, *_key(point)])
+        sm_ids = self._order[: point.producers]
+        begin, end, issued = self._simulate(point, sm_ids, rng)
+        table = _table(begin, end, issued, sm_ids, truth.span_capacity, rng)
+        state = GpuState(1980, 2600, 300.0, 40, truth.throttle_reasons)
+        info = LaunchInfo(
+            kernel="fluid",
+            kernel_sha256="0" * 64,
+            registers=32,
+            spill_bytes=0,
+            shared_bytes=0,
+            timer_tick_ns=TICK_NS,
+            elapsed_ns=1,
+            started_at="2026-01-01T00:00:00+00:00",
+            before=state,
+            after=state,
+        )
+        return BurstRun(point, table, Verification(1 << 20, truth.mismatched(point)), info)
+
+    def _simulate(
+        self, point: BurstPoint, sm_ids: NDArray[np.int64], rng: np.random.Generator
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]:
+        truth = self.truth
+        k = point.producers
+        local = point.path == "local"
+        rate = 4e12 if local else truth.drain_bytes_per_s * (1 + truth.rate_jitter * rng.standard_normal())
+        capacity = 1e12 if local else truth.capacity_bytes(k)
+        free_ns = truth.free_issue_ns(point.burst_bytes) * (_factor(point.flavour, truth))
+        slowdown = 1 + truth.jitter * rng.standard_normal((k, _JITTERS))
+        delay = truth.start_jitter_ns * rng.random((k, _JITTERS))
+        limit = truth.fixed_bursts or (point.bursts if point.mode == "isolated" else 1 << 20)
+        room = limit if limit < 1 << 20 else _most_bursts(point, free_ns)
+        return _run(
+            point.mode == "isolated",
+            float(point.gap_ns) + (0.0 if point.mode == "isolated" else LOOP_NS),
+            float(point.window_ns) if truth.fixed_bursts is None else 1e18,
+            float(point.burst_bytes),
+            rate * 1e-9,
+            capacity,
+            free_ns * np.maximum(slowdown, 0.5),
+            delay,
+            self.truth.port_of()[sm_ids],
+            sm_ids // truth.unit_sms,
+            limit,
+            room,
+        )
+
+
+class Recorder:
+    """An observer that keeps everything."""
+
+    def __init__(self) -> None:
+        self.totals: list[int] = []
+        self.runs: list[BurstRun] = []
+
+    def planned(self, total_points: int) -> None:
+        self.totals.append(total_points)
+
+    def measured(self, run: BurstRun) -> None:
+        self.runs.append(run)
+
+
+def with_dropped(run: BurstRun, capacity: int) -> BurstRun:
+    """The run as a recorder with room for ``capacity`` spans a lane would have kept it."""
+    lanes = run.table.lanes.copy()
+    rank = np.concatenate([np.arange(n) for n in lanes["recorded"]])
+    lanes["dropped"] += np.maximum(lanes["recorded"].astype(np.int64) - capacity, 0).astype(np.uint32)
+    lanes["recorded"] = np.minimum(lanes["recorded"], capacity)
+    return replace(run, table=SpanTable(run.table.spans[rank < capacity], lanes))
+
+
+def _key(point: BurstPoint) -> list[int]:
+    path = {"peer": 0, "host": 1, "local": 2}[point.path]
+    return [
+        path,
+        int(point.mode == "isolated"),
+        int(point.flavour == "tma"),
+        point.producers,
+        point.burst_bytes,
+        point.gap_ns,
+        point.window_ns,
+        point.bursts,
+        point.repeat,
+    ]
+
+
+def _factor(flavour: StoreFlavour, truth: Fluid) -> float:
+    return truth.tma_issue_factor if flavour == "tma" else 1.0
+
+
+def _most_bursts(point: BurstPoint, free_ns: float) -> int:
+    return int(point.window_ns / (0.5 * free_ns + point.gap_ns + LOOP_NS)) + 2
+
+
+def _table(
+    begin_ns: NDArray[np.float64],
+    end_ns: NDArray[np.float64],
+    issued: NDArray[np.int64],
+    sm_ids: NDArray[np.int64],
+    capacity: int,
+    rng: np.random.Generator,
+) -> SpanTable:
+    k = len(issued)
+    kept = np.minimum(issued, capacity)
+    lead_ns = 20_000.0
+    lanes = np.zeros(k, LANE_DTYPE)
+    lanes["timer_begin_ns"] = (10**12 + rng.integers(0, 50, k)) // TICK_NS * TICK_NS
+    lanes["tick_begin"] = rng.integers(0, 1 << 40, k)
+    length_ns = np.ceil((end_ns.max() + 2 * lead_ns) / TICK_NS) * TICK_NS
+    lanes["timer_end_ns"] = lanes["timer_begin_ns"] + np.uint64(length_ns)
+    lanes["tick_end"] = lanes["tick_begin"] + np.uint64(round(length_ns * CLOCK_GHZ))
+    lanes["recorded"] = kept
+    lanes["dropped"] = issued - kept
+    lanes["issued"] = issued
+    lanes["lane"] = np.arange(k)
+    lanes["sm_id"] = sm_ids
+    mask = np.arange(begin_ns.shape[1]) < kept[:, None]
+    lane, index = np.nonzero(mask)
+    spans = np.zeros(len(lane), SPAN_DTYPE)
+    offset = lead_ns - (lanes["timer_begin_ns"].astype(np.float64) - 1e12)
+    begin_ticks = np.round((begin_ns + offset[:, None])[mask] * CLOCK_GHZ)
+    end_ticks = np.round((end_ns + offset[:, None])[mask] * CLOCK_GHZ)
+    spans["begin_ticks"] = begin_ticks
+    spans["duration_ticks"] = end_ticks - begin_ticks
+    spans["index"] = index
+    spans["lane"] = lane
+    spans["kind"] = SpanKind.ISSUE
+    return SpanTable(spans, lanes)
+
+
+@njit(cache=True)
+def _share(active, caps, port, unit, rate, full, ports, rates):  # pragma: no cover - compiled
+    """Rates of the producers, ``rates[k]``; True when the queue stays full."""
+    total = 0.0
+    for k in range(len(caps)):
+        rates[k] = caps[k] if active[k] else 0.0
+        total += rates[k]
+    if not full or total <= rate:
+        return False
+    # Water-filling over ports: a port whose SMs cannot take its share leaves the rest to the others.
+    port_cap = np.zeros(ports)
+    for k in range(len(caps)):
+        port_cap[port[k]] += rates[k]
+    port_rate = np.zeros(ports)
+    left = rate
+    settled = np.zeros(ports, dtype=np.bool_)
+    while True:
+        open_ports = 0
+        for p in range(ports):
+            if not settled[p] and port_cap[p] > 0:
+                open_ports += 1
+        if open_ports == 0:
+            break
+        even = left / open_ports
+        changed = False
+        for p in range(ports):
+            if not settled[p] and 0 < port_cap[p] <= even:
+                port_rate[p] = port_cap[p]
+                left -= port_cap[p]
+                settled[p] = True
+                changed = True
+        if not changed:
+            for p in range(ports):
+                if not settled[p] and port_cap[p] > 0:
+                    port_rate[p] = even
+            break
+    for k in range(len(caps)):
+        if not active[k]:
+            continue
+        units = 0.0
+        mates = 0
+        for j in range(len(caps)):
+            if active[j] and port[j] == port[k] and unit[j] == unit[k]:
+                mates += 1
+        for j in range(len(caps)):
+            if active[j] and port[j] == port[k]:
+                same = 0
+                for i in range(len(caps)):
+                    if active[i] and port[i] == port[k] and unit[i] == unit[j]:
+                        same += 1
+                units += 1.0 / same
+        rates[k] = min(caps[k], port_rate[port[k]] / units / mates)
+    return True
+
+
+@njit(cache=True)
+def _run(isolated, gap, window, burst_bytes, rate, capacity, free, delay, port, unit, limit, room):
+    """Begin and end of every burst, ``[K, room]``, and bursts issued, ``[K]``."""  # pragma: no cover
+    producers = len(port)
+    ports = port.max() + 1
+    begin = np.zeros((producers, room))
+    end = np.zeros((producers, room))
+    issued = np.zeros(producers, dtype=np.int64)
+    active = np.zeros(producers, dtype=np.bool_)
+    finished = np.zeros(producers, dtype=np.bool_)
+    left = np.zeros(producers)
+    start = delay[:, 0].copy()
+    caps = np.zeros(producers)
+    rates = np.zeros(producers)
+    queued = 0.0
+    now = 0.0
+    variants = free.shape[1]
+    while not finished.all():
+        full = queued >= capacity * (1 - 1e-12)
+        held = _share(active, caps, port, unit, rate, full, ports, rates)
+        inflow = rates.sum()
+        outflow = rate if queued > 0 else min(rate, inflow)
+        growth = 0.0 if held else inflow - outflow
+        step = 1e18
+        for k in range(producers):
+            if active[k]:
+                step = min(step, left[k] / rates[k])
+            elif not finished[k]:
+                step = min(step, start[k] - now)
+        if growth > 0 and not full:
+            step = min(step, (capacity - queued) / growth)
+        elif growth < 0 and queued > 0:
+            step = min(step, queued / -growth)
+        step = max(step, 0.0)
+        now += step
+        queued = min(max(queued + growth * step, 0.0), capacity)
+        if capacity - queued < 1e-6 and growth > 0:
+            queued = capacity
+        if queued < 1e-6 and growth <= 0:
+            queued = 0.0
+        for k in range(producers):
+            if active[k]:
+                left[k] -= rates[k] * step
+                if left[k] <= 1e-6:
+                    active[k] = False
+                    end[k, issued[k]] = now
+                    issued[k] += 1
+                    jitter = delay[k, issued[k] % variants]
+                    if isolated:
+                        start[k] = issued[k] * gap + jitter
+                    else:
+                        start[k] = now + gap + jitter
+                    finished[k] = issued[k] >= limit
+            elif not finished[k] and start[k] - now <= 1e-9:
+                if now >= window and not isolated:
+                    finished[k] = True
+                else:
+                    active[k] = True
+                    left[k] = burst_bytes
+                    caps[k] = burst_bytes / free[k, issued[k] % variants]
+                    begin[k, issued[k]] = now
+    return begin, end, issued

@@ -1,0 +1,102 @@
+"""What a budget buys: the sweeps of one calibration, as plain numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from xstage_tune.calibration.request import BudgetName
+
+KIB = 1 << 10
+MIB = 1 << 20
+
+#: Whole numbers are producers; fractions are of the device's SMs.
+Producers = tuple[int | float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """Sizes of the sweeps.
+
+    Costs to keep in mind when changing one: about 20 ms a launch and 60 ms per 256 MB written, for the
+    owner's check; a span a burst and producer, of which a full calibration must keep below 1.4 million.
+    """
+
+    # Zero-gap runs (R). A window carries many times Q: ``window_bytes``, but at most ``window_spans``
+    # spans, and at least ``window_bursts`` bursts of each producer, since the slowest may get a third.
+    producers: Producers
+    drain_bytes: tuple[int, ...]
+    window_bytes: int
+    window_spans: int
+    window_bursts: int
+    # Plateaus (T0).
+    issue_bytes: tuple[int, ...]
+    plateau_bursts: int
+    # Isolated bursts (Q): aggregate volumes, then factors of the knee's volume.
+    coarse_mib: tuple[float, ...]
+    dense: tuple[float, ...]
+    isolated_bursts: int
+    # Gap sweeps (validation), as factors of G*; the first (K, B) also runs on the local path.
+    sweeps: tuple[tuple[int | float, int], ...]
+    gap_factors: tuple[float, ...]
+    local_gap_factors: tuple[float, ...]
+    sweep_bursts: int
+    sweep_bytes: int
+    # Saturated runs (arbitration).
+    arbitration_bytes: int
+    arbitration_repeats: int
+    arbitration_producers: Producers
+    # What a flavour other than the primary one gets.
+    secondary_producers: Producers
+    secondary_drain_bytes: tuple[int, ...]
+    secondary_sweeps: tuple[tuple[int | float, int], ...]
+
+
+QUICK = Budget(
+    producers=(32, 0.5, 1.0),
+    drain_bytes=(4 * KIB, 8 * KIB, 32 * KIB),
+    window_bytes=48 * MIB,
+    window_spans=12_000,
+    window_bursts=24,
+    issue_bytes=(2 * KIB, 8 * KIB, 16 * KIB, 32 * KIB),
+    plateau_bursts=32,
+    coarse_mib=(0.5, 2.0, 6.0, 16.0),
+    dense=(0.7, 0.85, 0.95, 1.05, 1.15, 1.3, 1.6),
+    isolated_bursts=16,
+    sweeps=((1.0, 8 * KIB), (32, 16 * KIB)),
+    gap_factors=(0.3, 0.7, 0.9, 1.0, 1.15, 1.6),
+    local_gap_factors=(0.3, 0.9, 1.6),
+    sweep_bursts=60,
+    sweep_bytes=80 * MIB,
+    arbitration_bytes=16 * KIB,
+    arbitration_repeats=3,
+    arbitration_producers=(16, 0.375, 0.75, 0.875),
+    secondary_producers=(32, 1.0),
+    secondary_drain_bytes=(8 * KIB,),
+    secondary_sweeps=((1.0, 8 * KIB),),
+)
+
+FULL = Budget(
+    producers=(8, 16, 32, 0.5, 0.75, 1.0),
+    drain_bytes=(2 * KIB, 4 * KIB, 8 * KIB, 16 * KIB, 32 * KIB),
+    window_bytes=48 * MIB,
+    window_spans=16_000,
+    window_bursts=32,
+    issue_bytes=(2 * KIB, 4 * KIB, 8 * KIB, 16 * KIB, 24 * KIB, 32 * KIB, 48 * KIB),
+    plateau_bursts=32,
+    coarse_mib=(0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0),
+    dense=(0.6, 0.7, 0.8, 0.86, 0.92, 0.96, 1.0, 1.04, 1.08, 1.14, 1.2, 1.3, 1.45, 1.7, 2.0),
+    isolated_bursts=16,
+    sweeps=((1.0, 8 * KIB), (1.0, 16 * KIB), (0.5, 16 * KIB), (32, 16 * KIB)),
+    gap_factors=(0.15, 0.4, 0.6, 0.75, 0.85, 0.92, 1.0, 1.08, 1.15, 1.3, 1.6, 2.0),
+    local_gap_factors=(0.15, 0.4, 0.75, 1.0, 1.3, 2.0),
+    sweep_bursts=60,
+    sweep_bytes=80 * MIB,
+    arbitration_bytes=16 * KIB,
+    arbitration_repeats=4,
+    arbitration_producers=(12, 20, 24, 40, 48, 0.4, 0.45, 0.55, 0.6, 0.67, 0.8, 0.85, 0.9, 0.94, 0.97),
+    secondary_producers=(16, 32, 0.5, 1.0),
+    secondary_drain_bytes=(4 * KIB, 8 * KIB, 32 * KIB),
+    secondary_sweeps=((1.0, 8 * KIB),),
+)
+
+BUDGETS: dict[BudgetName, Budget] = {"quick": QUICK, "full": FULL}
