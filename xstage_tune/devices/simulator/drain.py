@@ -26,9 +26,11 @@ class DrainModel:
         issue_ns: ``[n]`` T0 of each.
         group_of_sm: ``[K]`` port of each producer, an index into ``group_share``.
         group_share: ``[ports]`` fraction of R that a port is due.
+        unit_of_sm: ``[K]`` unit of each producer, from 0 up: the units of a port share it equally, and
+            so do the producers of a unit. By default each producer is its own unit.
 
     Raises:
-        UsageError: a figure is not positive, or a producer is on no port.
+        UsageError: a figure is not positive, or a producer is on no port or in no unit.
     """
 
     drain_bytes_per_s: float
@@ -37,6 +39,7 @@ class DrainModel:
     issue_ns: tuple[float, ...]
     group_of_sm: tuple[int, ...]
     group_share: tuple[float, ...] = (1.0,)
+    unit_of_sm: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         figures = (self.drain_bytes_per_s, self.capacity_bytes, *self.issue_bytes, *self.issue_ns)
@@ -46,8 +49,14 @@ class DrainModel:
             raise UsageError("drain model: the T0 curve needs as many times as burst sizes, and one at least")
         if any(a >= b for a, b in zip(self.issue_bytes, self.issue_bytes[1:], strict=False)):
             raise UsageError("drain model: the burst sizes of the T0 curve must ascend")
-        if not self.group_of_sm or not 0 <= min(self.group_of_sm) <= max(self.group_of_sm) < len(self.group_share):
+        if not self.group_of_sm or not 0 <= min(self.group_of_sm) <= max(self.group_of_sm) < len(
+            self.group_share
+        ):
             raise UsageError("drain model: every producer must be on one of the ports")
+        if not self.unit_of_sm:
+            object.__setattr__(self, "unit_of_sm", tuple(range(self.producers)))
+        if set(self.unit_of_sm) != set(range(max(self.unit_of_sm) + 1)) or len(self.unit_of_sm) != self.producers:
+            raise UsageError("drain model: every producer must be in one unit, numbered from 0 without gaps")
 
     @property
     def producers(self) -> int:
@@ -65,7 +74,9 @@ class DrainModel:
         inside = np.interp(size, x, y)
         slope = max(0.0, (y[-1] - y[-2]) / (x[-1] - x[-2])) if x.size > 1 else y[-1] / x[-1]
         above = y[-1] + slope * (size - x[-1])
-        time: NDArray[np.float64] = np.where(size > x[-1], above, np.where(size < x[0], y[0] * size / x[0], inside))
+        time: NDArray[np.float64] = np.where(
+            size > x[-1], above, np.where(size < x[0], y[0] * size / x[0], inside)
+        )
         return time
 
 
@@ -91,7 +102,7 @@ def drain_model(
     if sm_ids is None:
         sm_ids = [i * platform.gpu.sm_count // count for i in range(count)]
     sizes, times = _issue_curve(platform, count, flavour)
-    ports, shares = _ports(platform.name, platform.arbitration, sm_ids)
+    ports, shares, units = _arbiter(platform.name, platform.arbitration, sm_ids)
     return DrainModel(
         drain_bytes_per_s=platform.drain.bytes_per_s,
         capacity_bytes=_capacity_bytes(platform, count, flavour),
@@ -99,6 +110,7 @@ def drain_model(
         issue_ns=times,
         group_of_sm=ports,
         group_share=shares,
+        unit_of_sm=units,
     )
 
 
@@ -150,11 +162,12 @@ def _capacity_between(points: Sequence[CapacityPoint], producers: int) -> float:
     return float(np.interp(producers, counts, [by_producers[k] for k in counts]))
 
 
-def _ports(
+def _arbiter(
     platform: str, arbitration: Arbitration | None, sm_ids: Sequence[int]
-) -> tuple[tuple[int, ...], tuple[float, ...]]:
+) -> tuple[tuple[int, ...], tuple[float, ...], tuple[int, ...]]:
+    """Port of each producer, share of each port, unit of each producer."""
     if arbitration is None:
-        return (0,) * len(sm_ids), (1.0,)
+        return (0,) * len(sm_ids), (1.0,), tuple(range(len(sm_ids)))
     port_of = {sm: port for port, group in enumerate(arbitration.groups) for sm in group.sm_ids}
     missing = sorted(set(sm_ids) - set(port_of))
     if missing:
@@ -162,4 +175,9 @@ def _ports(
             f"platform '{platform}': arbitration.groups name no group for SM {missing[0]}",
             "every SM that takes part must be in one group",
         )
-    return tuple(port_of[sm] for sm in sm_ids), tuple(group.share for group in arbitration.groups)
+    _, units = np.unique([sm // arbitration.unit_sms for sm in sm_ids], return_inverse=True)
+    return (
+        tuple(port_of[sm] for sm in sm_ids),
+        tuple(group.share for group in arbitration.groups),
+        tuple(units.tolist()),
+    )

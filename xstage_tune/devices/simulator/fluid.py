@@ -29,10 +29,11 @@ TRACED = 3  # breakpoints written
 
 QUEUE_FULL = -1
 NOBODY = -1
+NOWHERE = -1
 
 
 class Fluid(NamedTuple):
-    """State of the queue. Flow class of port p and size s: ``p * sizes + s``."""
+    """State of the queue."""
 
     drain: float  # R
     capacity: float  # Q(K)
@@ -41,17 +42,27 @@ class Fluid(NamedTuple):
     rate: NDArray[np.float64]  # [sizes] injection without backpressure, burst / T0
     level: NDArray[np.float64]
     mark: NDArray[np.int64]
+    # by producer
+    port: NDArray[np.int64]
+    unit: NDArray[np.int64]
+    flow: NDArray[np.int64]  # class of its active burst, or NOWHERE
+    target: NDArray[np.float64]  # work of that class at which the burst ends
+    before: NDArray[np.int64]  # neighbours in that class, by target
+    after: NDArray[np.int64]
+    # by unit
+    member: NDArray[np.int64]  # [units, most members] producers, NOBODY behind the last
+    busy: NDArray[np.int64]  # members with an active burst
     # by flow class
-    active: NDArray[np.int64]  # bursts being injected
+    active: NDArray[np.int64]  # bursts
     work: NDArray[np.float64]  # bytes injected by one member since the class was idle
     slope: NDArray[np.float64]  # bytes/ns of one member
-    first: NDArray[np.int32]  # producer of the burst that ends first
-    last: NDArray[np.int32]
-    live: NDArray[np.int32]  # the live classes, mark[LIVE] of them, in no order
-    live_at: NDArray[np.int32]  # place of a class in ``live``
-    # by producer
-    following: NDArray[np.int32]  # next of its class
-    target: NDArray[np.float64]  # work of its class at which its burst ends
+    first: NDArray[np.int64]  # the producer whose burst ends first
+    last: NDArray[np.int64]
+    live: NDArray[np.int64]  # the live classes, mark[LIVE] of them, in no order
+    live_at: NDArray[np.int64]  # place of a class in ``live``
+    flow_port: NDArray[np.int64]
+    flow_size: NDArray[np.int64]
+    flow_weight: NDArray[np.float64]  # of a member within its port: 1 / busy members of its unit
     # by port
     demand: NDArray[np.float64]
     granted: NDArray[np.float64]
@@ -67,8 +78,10 @@ def new_fluid(drain: DrainModel, burst_bytes: NDArray[np.float64], traced_bursts
         burst_bytes: ``[sizes]`` distinct sizes of the bursts to come, all positive.
         traced_bursts: room for the occupancy's breakpoints of this many bursts.
     """
-    ports, sizes, producers = len(drain.group_share), burst_bytes.size, len(drain.group_of_sm)
-    classes = ports * sizes
+    producers, ports, sizes = drain.producers, len(drain.group_share), burst_bytes.size
+    member = _members(drain.unit_of_sm)
+    flow_port, flow_size, flow_busy = np.indices((ports, sizes, member.shape[1])).reshape(3, -1)
+    flows = flow_port.size
     # A burst begins and ends once, fills the queue at most once per end, and lets it run empty at
     # most once per begin.
     rows = 4 * traced_bursts + 4 if traced_bursts else 0
@@ -82,19 +95,39 @@ def new_fluid(drain: DrainModel, burst_bytes: NDArray[np.float64], traced_bursts
         rate=burst_bytes / drain.free_issue_ns(burst_bytes),
         level=level,
         mark=np.zeros(4, np.int64),
-        active=np.zeros(classes, np.int64),
-        work=np.zeros(classes),
-        slope=np.zeros(classes),
-        first=np.full(classes, NOBODY, np.int32),
-        last=np.full(classes, NOBODY, np.int32),
-        live=np.zeros(classes, np.int32),
-        live_at=np.zeros(classes, np.int32),
-        following=np.full(producers, NOBODY, np.int32),
+        port=np.asarray(drain.group_of_sm, np.int64),
+        unit=np.asarray(drain.unit_of_sm, np.int64),
+        flow=np.full(producers, NOWHERE),
         target=np.zeros(producers),
+        before=np.full(producers, NOBODY),
+        after=np.full(producers, NOBODY),
+        member=member,
+        busy=np.zeros(len(member), np.int64),
+        active=np.zeros(flows, np.int64),
+        work=np.zeros(flows),
+        slope=np.zeros(flows),
+        first=np.full(flows, NOBODY),
+        last=np.full(flows, NOBODY),
+        live=np.zeros(flows, np.int64),
+        live_at=np.zeros(flows, np.int64),
+        flow_port=flow_port.astype(np.int64),
+        flow_size=flow_size.astype(np.int64),
+        flow_weight=1.0 / (flow_busy + 1.0),
         demand=np.zeros(ports),
         granted=np.zeros(ports),
         trace=np.zeros((rows, 2)),
     )
+
+
+def _members(unit_of_sm: tuple[int, ...]) -> NDArray[np.int64]:
+    """``[units, most members]`` producers of each unit, NOBODY behind the last."""
+    units: list[list[int]] = [[] for _ in range(max(unit_of_sm) + 1)]
+    for producer, unit in enumerate(unit_of_sm):
+        units[unit].append(producer)
+    member = np.full((len(units), max(len(producers) for producers in units)), NOBODY, np.int64)
+    for row, producers in zip(member, units, strict=True):
+        row[: len(producers)] = producers
+    return member
 
 
 @event_kernel
@@ -110,12 +143,12 @@ def advance(fluid: Fluid, now_ns: float) -> None:
     level[ACCEPTED] += level[INFLOW] * step
     if fluid.mark[LIMITED] == 0:
         net = level[INFLOW] - fluid.drain
-        after = level[OCCUPANCY] + net * step
-        if after <= 0.0:
+        occupancy = level[OCCUPANCY] + net * step
+        if occupancy <= 0.0:
             if level[OCCUPANCY] > 0.0:
                 _trace(fluid, level[UPDATED] - level[OCCUPANCY] / net, 0.0)
-            after = 0.0
-        level[OCCUPANCY] = min(after, fluid.capacity)
+            occupancy = 0.0
+        level[OCCUPANCY] = min(occupancy, fluid.capacity)
         level[PEAK] = max(level[PEAK], level[OCCUPANCY])
     level[UPDATED] = now_ns
     _trace(fluid, now_ns, level[OCCUPANCY])
@@ -131,26 +164,17 @@ def _trace(fluid: Fluid, now_ns: float, occupancy: float) -> None:
 
 
 @event_kernel
-def begin_burst(fluid: Fluid, producer: int, port: int, size: int) -> None:
+def begin_burst(fluid: Fluid, producer: int, size: int) -> None:
     """Add a burst at the time up to which the state is integrated; :func:`set_rates` must follow."""
-    flow = port * fluid.rate.shape[0] + size
-    if fluid.active[flow] == 0:
-        fluid.work[flow] = 0.0
-        fluid.first[flow] = producer
-        fluid.live[fluid.mark[LIVE]] = flow
-        fluid.live_at[flow] = fluid.mark[LIVE]
-        fluid.mark[LIVE] += 1
-    else:
-        fluid.following[fluid.last[flow]] = producer
-    fluid.last[flow] = producer
-    fluid.following[producer] = NOBODY
-    fluid.target[producer] = fluid.work[flow] + fluid.burst[size]
-    fluid.active[flow] += 1
+    unit = fluid.unit[producer]
+    fluid.busy[unit] += 1
+    _reweigh_unit(fluid, unit)
+    _enter(fluid, producer, size, fluid.burst[size])
 
 
 @event_kernel
 def take_change(fluid: Fluid) -> int:
-    """Integrate up to the queue's next event; returns the flow class whose first burst ended, or QUEUE_FULL."""
+    """Integrate up to the queue's next event; the flow class whose first burst ended, or QUEUE_FULL."""
     cause = fluid.mark[CAUSE]
     advance(fluid, fluid.level[CHANGE])
     # The event's own quantity is set, not integrated, so rounding can never leave it just short.
@@ -170,7 +194,73 @@ def pop_ended(fluid: Fluid, flow: int) -> int:
     producer = fluid.first[flow]
     if fluid.target[producer] > fluid.work[flow]:
         return NOBODY
-    fluid.first[flow] = fluid.following[producer]
+    _leave(fluid, producer)
+    unit = fluid.unit[producer]
+    fluid.busy[unit] -= 1
+    _reweigh_unit(fluid, unit)
+    return producer
+
+
+@event_kernel
+def _reweigh_unit(fluid: Fluid, unit: int) -> None:
+    """Move the unit's active bursts to the classes of its present number of busy members."""
+    most = fluid.member.shape[1]
+    if most == 1:
+        return
+    for k in range(most):
+        producer = fluid.member[unit, k]
+        if producer == NOBODY or fluid.flow[producer] == NOWHERE:
+            continue
+        flow = fluid.flow[producer]
+        left = fluid.target[producer] - fluid.work[flow]
+        # One that has ended too is about to be popped from where it is.
+        if left > 0.0 and flow % most != fluid.busy[unit] - 1:
+            _leave(fluid, producer)
+            _enter(fluid, producer, fluid.flow_size[flow], left)
+
+
+@event_kernel
+def _enter(fluid: Fluid, producer: int, size: int, left: float) -> None:
+    """Put a burst with ``left`` bytes to go into its class, in the order of ends."""
+    sizes, most = fluid.rate.shape[0], fluid.member.shape[1]
+    flow = (fluid.port[producer] * sizes + size) * most + fluid.busy[fluid.unit[producer]] - 1
+    if fluid.active[flow] == 0:
+        fluid.work[flow] = 0.0
+        fluid.live[fluid.mark[LIVE]] = flow
+        fluid.live_at[flow] = fluid.mark[LIVE]
+        fluid.mark[LIVE] += 1
+    target = fluid.work[flow] + left
+    # Whole bursts go to the end at once; only moved ones have to look for their place.
+    before, after = fluid.last[flow], NOBODY
+    while before != NOBODY and fluid.target[before] > target:
+        before, after = fluid.before[before], before
+    if before == NOBODY:
+        fluid.first[flow] = producer
+    else:
+        fluid.after[before] = producer
+    if after == NOBODY:
+        fluid.last[flow] = producer
+    else:
+        fluid.before[after] = producer
+    fluid.before[producer], fluid.after[producer] = before, after
+    fluid.target[producer], fluid.flow[producer] = target, flow
+    fluid.active[flow] += 1
+
+
+@event_kernel
+def _leave(fluid: Fluid, producer: int) -> None:
+    """Take a burst out of its class."""
+    flow = fluid.flow[producer]
+    before, after = fluid.before[producer], fluid.after[producer]
+    if before == NOBODY:
+        fluid.first[flow] = after
+    else:
+        fluid.after[before] = after
+    if after == NOBODY:
+        fluid.last[flow] = before
+    else:
+        fluid.before[after] = before
+    fluid.flow[producer] = NOWHERE
     fluid.active[flow] -= 1
     if fluid.active[flow] == 0:
         place = fluid.live_at[flow]
@@ -178,21 +268,19 @@ def pop_ended(fluid: Fluid, flow: int) -> int:
         moved = fluid.live[fluid.mark[LIVE]]
         fluid.live[place] = moved
         fluid.live_at[moved] = place
-    return producer
 
 
 @event_kernel
 def set_rates(fluid: Fluid) -> None:
     """Set every class's rate for the bursts now active, and find the queue's next event."""
     level, mark = fluid.level, fluid.mark
-    sizes = fluid.rate.shape[0]
     fluid.demand[:] = 0.0
     total = 0.0
     for k in range(mark[LIVE]):
         flow = fluid.live[k]
-        own = fluid.rate[flow % sizes]
+        own = fluid.rate[fluid.flow_size[flow]]
         fluid.slope[flow] = own
-        fluid.demand[flow // sizes] += fluid.active[flow] * own
+        fluid.demand[fluid.flow_port[flow]] += fluid.active[flow] * own
         total += fluid.active[flow] * own
     limited = total > fluid.drain and level[OCCUPANCY] >= fluid.capacity
     mark[LIMITED] = 1 if limited else 0
@@ -229,41 +317,41 @@ def _grant_ports(fluid: Fluid) -> None:
 
 @event_kernel
 def _grant_bursts(fluid: Fluid, port: int) -> None:
-    """Divide a port's grant equally among its bursts, none above its own rate."""
-    sizes = fluid.rate.shape[0]
-    left, count = fluid.granted[port], 0
+    """Divide a port's grant among its bursts by weight, none above its own rate (max-min fair)."""
+    left, weight = fluid.granted[port], 0.0
     for k in range(fluid.mark[LIVE]):
         flow = fluid.live[k]
-        if flow // sizes == port:
-            count += fluid.active[flow]
+        if fluid.flow_port[flow] == port:
+            weight += fluid.active[flow] * fluid.flow_weight[flow]
             fluid.slope[flow] = -1.0
     settled = True
     while settled:
         settled = False
         for k in range(fluid.mark[LIVE]):
             flow = fluid.live[k]
-            own = fluid.rate[flow % sizes]
-            if flow // sizes == port and fluid.slope[flow] < 0.0 and own * count <= left:
+            own = fluid.rate[fluid.flow_size[flow]]
+            mine = fluid.flow_port[flow] == port and fluid.slope[flow] < 0.0
+            if mine and own * weight <= left * fluid.flow_weight[flow]:
                 fluid.slope[flow] = own
                 left -= fluid.active[flow] * own
-                count -= fluid.active[flow]
+                weight -= fluid.active[flow] * fluid.flow_weight[flow]
                 settled = True
     for k in range(fluid.mark[LIVE]):
         flow = fluid.live[k]
         if fluid.slope[flow] < 0.0:
-            fluid.slope[flow] = left / count
+            fluid.slope[flow] = left * fluid.flow_weight[flow] / weight
 
 
 @event_kernel
 def _find_change(fluid: Fluid) -> None:
     level, mark = fluid.level, fluid.mark
-    after, cause = np.inf, QUEUE_FULL
+    soonest, cause = np.inf, QUEUE_FULL
     if mark[LIMITED] == 0 and level[INFLOW] > fluid.drain:
-        after = (fluid.capacity - level[OCCUPANCY]) / (level[INFLOW] - fluid.drain)
+        soonest = (fluid.capacity - level[OCCUPANCY]) / (level[INFLOW] - fluid.drain)
     for k in range(mark[LIVE]):
         flow = fluid.live[k]
         until_end = (fluid.target[fluid.first[flow]] - fluid.work[flow]) / fluid.slope[flow]
-        if until_end <= after:
-            after, cause = max(until_end, 0.0), flow
-    level[CHANGE] = level[UPDATED] + after
+        if until_end <= soonest:
+            soonest, cause = max(until_end, 0.0), flow
+    level[CHANGE] = level[UPDATED] + soonest
     mark[CAUSE] = cause

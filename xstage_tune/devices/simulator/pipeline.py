@@ -184,7 +184,9 @@ def simulate(streams: Streams, drain: DrainModel, config: PipelineConfig) -> Pip
         UsageError: ``drain`` is for another number of SMs, or the order deadlocks on its counters.
     """
     if drain.producers != streams.sms:
-        raise UsageError(f"the drain model is for {drain.producers} producers, the streams for {streams.sms} SMs")
+        raise UsageError(
+            f"the drain model is for {drain.producers} producers, the streams for {streams.sms} SMs"
+        )
     rng = np.random.default_rng(config.seed)
     start_ns = rng.random(streams.sms) * config.start_jitter_ns
     if config.mainloop_jitter_ns > 0:
@@ -210,8 +212,7 @@ def simulate(streams: Streams, drain: DrainModel, config: PipelineConfig) -> Pip
     for sm in np.flatnonzero(np.diff(streams.first)):
         set_timer(timers, int(sm), float(start_ns[sm]))
     rules = kernel.Rules(config.signal_ns, config.completion_coupled, config.completion_latency_ns)
-    port = np.asarray(drain.group_of_sm, np.int64)
-    events = kernel.run_events(tiles, times, roles, timers, fluid, port, rules)
+    events = kernel.run_events(tiles, times, roles, timers, fluid, rules)
     _require_finished(streams, times)
     return PipelineRun(
         streams=streams,

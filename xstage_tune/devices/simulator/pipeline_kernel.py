@@ -94,7 +94,6 @@ def run_events(
     roles: Roles,
     timers: Timers,
     fluid: Fluid,
-    port: NDArray[np.int64],
     rules: Rules,
 ) -> int:
     """Run until nothing is left to happen; returns the number of events.
@@ -117,7 +116,7 @@ def run_events(
                 sm = pop_ended(fluid, flow)
                 while sm != NOBODY:
                     _stored(sm, now, tiles, times, roles, timers, fluid, rules)
-                    _next_store(sm, now, tiles, times, roles, timers, fluid, port, rules)
+                    _next_store(sm, now, tiles, times, roles, timers, fluid, rules)
                     sm = pop_ended(fluid, flow)
                     events += 1
             set_rates(fluid)
@@ -127,9 +126,9 @@ def run_events(
             events += 1
             if timer < sms:
                 set_timer(timers, timer, _mainloop_timer(timer, now, tiles, times, roles, timers, rules))
-                touched |= _next_store(timer, now, tiles, times, roles, timers, fluid, port, rules)
+                touched |= _next_store(timer, now, tiles, times, roles, timers, fluid, rules)
             else:
-                touched |= _issue_timer(timer - sms, now, tiles, times, roles, timers, fluid, port, rules)
+                touched |= _issue_timer(timer - sms, now, tiles, times, roles, timers, fluid, rules)
             timer = timers.winner[1]
         if touched:
             set_rates(fluid)
@@ -227,16 +226,15 @@ def _issue_timer(
     roles: Roles,
     timers: Timers,
     fluid: Fluid,
-    port: NDArray[np.int64],
     rules: Rules,
 ) -> bool:
     """Step an issue role whose timer is due; True if it began a burst."""
     set_timer(timers, tiles.first.shape[0] - 1 + sm, np.inf)
     if roles.issue[sm] == COMPLETING:
         _free_slot(sm, now, tiles, times, roles, timers)
-    elif _store(sm, now, tiles, times, roles, timers, fluid, port, rules):
+    elif _store(sm, now, tiles, times, roles, timers, fluid, rules):
         return True
-    return _next_store(sm, now, tiles, times, roles, timers, fluid, port, rules)
+    return _next_store(sm, now, tiles, times, roles, timers, fluid, rules)
 
 
 @event_kernel
@@ -248,7 +246,6 @@ def _next_store(
     roles: Roles,
     timers: Timers,
     fluid: Fluid,
-    port: NDArray[np.int64],
     rules: Rules,
 ) -> bool:
     """Let an idle issue role take up ended tiles; True if it began a burst."""
@@ -258,7 +255,7 @@ def _next_store(
         if tiles.staging_ns[tile] > 0.0:
             roles.issue[sm] = STAGING
             set_timer(timers, tiles.first.shape[0] - 1 + sm, now + tiles.staging_ns[tile])
-        elif _store(sm, now, tiles, times, roles, timers, fluid, port, rules):
+        elif _store(sm, now, tiles, times, roles, timers, fluid, rules):
             return True
     return False
 
@@ -272,7 +269,6 @@ def _store(
     roles: Roles,
     timers: Timers,
     fluid: Fluid,
-    port: NDArray[np.int64],
     rules: Rules,
 ) -> bool:
     """Begin the remote burst of the staged tile, if it has one."""
@@ -282,7 +278,7 @@ def _store(
         return False
     roles.issue[sm] = STORING
     advance(fluid, now)
-    begin_burst(fluid, sm, port[sm], size)
+    begin_burst(fluid, sm, size)
     return True
 
 
