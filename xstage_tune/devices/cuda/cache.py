@@ -12,7 +12,6 @@ import logging
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
-from importlib.metadata import version
 from pathlib import Path
 
 from xstage_tune.devices.cuda.compiler import (
@@ -75,7 +74,6 @@ def cache_key(
         "options": compiler_options(architecture, defines),
         "names": list(names),
         "compiler": compiler_version(),
-        "cuda_core": version("cuda-core"),
     }
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 

@@ -8,6 +8,7 @@ import re
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import ClassVar, NoReturn
 
@@ -117,13 +118,16 @@ def compiler_options(architecture: str, defines: Mapping[str, int | str]) -> tup
 
 
 def compiler_version() -> str:
-    """Name and version of the compiler, e.g. ``NVRTC 13.0``.
+    """The compiler and what drives it, e.g. ``NVRTC 13.0 (cuda.core 1.2.2)``.
 
     Raises:
-        DeviceError: NVRTC is not installed.
+        DeviceError: one of them is not installed.
     """
     major, minor = nvrtc_version()
-    return f"NVRTC {major}.{minor}"
+    try:
+        return f"NVRTC {major}.{minor} (cuda.core {version('cuda-core')})"
+    except PackageNotFoundError as error:
+        raise _no_compiler(error) from None
 
 
 def nvrtc_version() -> tuple[int, int]:
@@ -137,11 +141,15 @@ def nvrtc_version() -> tuple[int, int]:
 
         _, major, minor = nvrtc.nvrtcVersion()
     except (ImportError, RuntimeError) as error:  # RuntimeError: the library is not found or does not load
-        reason = str(error).splitlines()[0]
-        raise DeviceError(
-            f"the kernel compiler NVRTC is not available: {reason}", "pip install 'xstage-tune[cuda]'"
-        ) from None
+        raise _no_compiler(error) from None
     return int(major), int(minor)
+
+
+def _no_compiler(error: Exception) -> DeviceError:
+    reason = str(error).splitlines()[0]
+    return DeviceError(
+        f"the kernel compiler NVRTC is not available: {reason}", "pip install 'xstage-tune[cuda]'"
+    )
 
 
 def work_folder() -> Path:

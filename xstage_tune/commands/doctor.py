@@ -1,0 +1,54 @@
+"""``doctor``: what this machine can do, and what is in the way."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from xstage_tune.commands._options import FormatOption, OutputFormat, StoreOption
+from xstage_tune.errors import DeviceError, FindingError
+
+if TYPE_CHECKING:
+    from xstage_tune.doctor.report import DoctorReport
+    from xstage_tune.report.tables import TableData
+
+
+def doctor(
+    device: Annotated[
+        str,
+        typer.Option(metavar="auto|cuda[:N]|replay[:NAME]", help="Device that a calibration is to run on."),
+    ] = "auto",
+    store: StoreOption = None,
+    output: FormatOption = OutputFormat.TABLE,
+) -> None:
+    """Check what this machine can do: GPUs, driver, compiler, each path by a transfer, store, profiles.
+
+    Exits 3 if the device asked for by name cannot run, and 1 if a check found something wrong.
+    """
+    from xstage_tune.doctor.run import run_checks
+    from xstage_tune.report.emit import emit_json
+    from xstage_tune.report.tables import render_table, result_console
+
+    report = run_checks(device, store, sys.argv)
+    if output is OutputFormat.JSON:
+        emit_json(report)
+    else:
+        result_console().print(render_table(_table(report)))
+    failed = report.failed()
+    if not report.runnable:
+        reason = next((check for check in failed if check.name.startswith(("device", "path"))), None)
+        cause = f": {reason.seen}" if reason else ""
+        raise DeviceError(f"--device {device} cannot run{cause}", reason.advice if reason else "")
+    if failed:
+        raise FindingError(f"{failed[0].name}: {failed[0].seen}", failed[0].advice)
+
+
+def _table(report: DoctorReport) -> TableData:
+    from xstage_tune.report.tables import Column, TableData
+
+    rows = tuple((check.name, check.status, check.seen, check.advice) for check in report.checks)
+    can = tuple(f"can run: {command}" for command in report.commands) or ("no calibration can run here",)
+    headings = ("check", "status", "seen", "what to do")
+    return TableData("What this machine can do", tuple(map(Column, headings)), rows, can)
