@@ -161,9 +161,16 @@ class Recorder:
     def __init__(self) -> None:
         self.totals: list[int] = []
         self.runs: list[BurstRun] = []
+        self.copy_rates: list[CopyRate] = []
+
+    def copied(self, rate: CopyRate) -> None:
+        self.copy_rate = rate
 
     def planned(self, total_points: int) -> None:
         self.totals.append(total_points)
+
+    def copied(self, rate: CopyRate) -> None:
+        self.copy_rates.append(rate)
 
     def measured(self, run: BurstRun) -> None:
         self.runs.append(run)

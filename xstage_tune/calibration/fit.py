@@ -240,8 +240,8 @@ def _arbitration(fitted: ArbitrationFit) -> Arbitration:
     full = fitted.predictions[-1]
     pattern = "systematic" if fitted.systematic else "not systematic: one group"
     return Arbitration(
-        groups=tuple(ArbitrationGroup(sm_ids=group.sm_ids, share=group.share) for group in fitted.law.groups),
-        unit_sms=fitted.law.unit_sms,
+        groups=tuple(ArbitrationGroup(sm_ids=group.sm_ids, share=group.share) for group in fitted.groups),
+        unit_sms=fitted.unit_sms,
         predictions=tuple(
             ArbitrationPrediction(
                 producers=prediction.producers,
