@@ -9,38 +9,11 @@ from typing import Any
 import pynvml
 import pytest
 
+from tests.devices.fake_nvml import FakeNvml
 from xstage_tune.devices.cuda import nvml
 from xstage_tune.devices.cuda.nvml import GpuMonitor, NvLinks, PcieLink, decode_clock_events, is_throttling
 
 ADDRESS = "0000:65:00.0"
-
-
-class FakeNvml:
-    """Answers by function name; a function without an answer is not supported. Counts open references."""
-
-    def __init__(self, answers: dict[str, Any], present: bool = True) -> None:
-        self.answers = answers
-        self.present = present
-        self.references = 0
-
-    def __getattr__(self, name: str) -> Any:
-        if not name.startswith("nvml"):
-            return getattr(pynvml, name)
-        return lambda *arguments: self._call(name, *arguments)
-
-    def nvmlInit(self) -> None:  # noqa: N802
-        if not self.present:
-            raise pynvml.NVMLError(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
-        self.references += 1
-
-    def nvmlShutdown(self) -> None:  # noqa: N802
-        self.references -= 1
-
-    def _call(self, name: str, *arguments: Any) -> Any:
-        if name not in self.answers:
-            raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
-        answer = self.answers[name]
-        return answer(*arguments) if callable(answer) else answer
 
 
 InstallNvml = Callable[..., FakeNvml]

@@ -185,14 +185,14 @@ _WRONG_DATA: dict[StorePath, str] = {
 def memory_limits() -> str:
     """Limits on locked memory and on this container's memory, as text."""
     locked, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
-    return f"locked memory: {_limit(locked)}, container memory: {_limit(_cgroup_limit())}"
+    return f"locked memory: {_limit(locked)}, container memory: {_limit(cgroup_limit_bytes())}"
 
 
 def _limit(count: int) -> str:
     return "unlimited" if count < 0 or count >= 1 << 60 else f"{count} bytes"
 
 
-def _cgroup_limit(root: Path = Path("/sys/fs/cgroup")) -> int:
+def cgroup_limit_bytes(root: Path = Path("/sys/fs/cgroup")) -> int:
     """Memory limit of the control group of this process in bytes, version 2 or 1; -1 for none."""
     for file in (root / "memory.max", root / "memory/memory.limit_in_bytes"):
         try:

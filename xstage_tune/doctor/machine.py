@@ -89,7 +89,7 @@ def check_store(location: str | Path | None) -> Iterator[Check]:
 
 def _new_store(path: Path) -> Check:
     folder = next(parent for parent in path.parents if parent.exists())
-    if os.access(folder, os.W_OK):
+    if folder.is_dir() and os.access(folder, os.W_OK):
         return Check("store", "ok", f"none yet at {path}; the first run makes it")
     return Check(
         "store", "fail", f"{folder} cannot be written, so no store can be made at {path}", "--store FILE"

@@ -166,10 +166,13 @@ def _run_compiler(
     names: Sequence[str],
 ) -> tuple[dict[str, str], bytes, str]:
     """Symbol of every name, cubin, and log."""
-    from cuda.core import Program, ProgramOptions
+    try:
+        from cuda.core import Program, ProgramOptions
 
-    # cuda.core raises this class from public calls but does not export it.
-    from cuda.core._utils.cuda_utils import NVRTCError
+        # cuda.core raises this class from public calls but does not export it.
+        from cuda.core._utils.cuda_utils import NVRTCError
+    except ImportError as error:
+        raise _no_compiler(error) from None
 
     options = ProgramOptions(
         name=source,
