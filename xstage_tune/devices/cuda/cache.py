@@ -11,7 +11,7 @@ import json
 import logging
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 
 from xstage_tune.devices.cuda.compiler import (
@@ -82,7 +82,7 @@ def _load(path: Path) -> CompiledKernel | None:
     """The entry at ``path``; None where there is none, or a damaged one."""
     try:
         data = path.read_bytes()
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
         _LOG.warning("kernel cache entry %s cannot be read (%s); compiling", path, error.strerror)
@@ -96,8 +96,9 @@ def _load(path: Path) -> CompiledKernel | None:
 
 
 def _store(kernel: CompiledKernel, path: Path) -> None:
-    header = json.dumps(asdict(replace(kernel, cubin=b"")) | {"cubin": None}).encode()
-    body = header + b"\n" + kernel.cubin
+    values = asdict(kernel)
+    cubin = values.pop("cubin")
+    body = json.dumps(values).encode() + b"\n" + cubin
     entry = hashlib.sha256(body).hexdigest().encode() + b"\n" + body
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
