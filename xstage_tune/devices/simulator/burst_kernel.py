@@ -38,12 +38,12 @@ class BurstPlan(NamedTuple):
 
 
 class BurstRecords(NamedTuple):
-    """The bursts in the order in which they ended, ``[capacity]``; ``count[0]`` of them written."""
+    """The bursts in the order in which they ended, ``[capacity]``; ``written[0]`` of them written."""
 
     producer: NDArray[np.int32]
     begin_ns: NDArray[np.float64]
     end_ns: NDArray[np.float64]
-    count: NDArray[np.int64]  # [1]
+    written: NDArray[np.int64]  # [1]
 
 
 class Producers(NamedTuple):
@@ -65,7 +65,7 @@ def run_bursts(
         if fluid.level[CHANGE] <= now:
             if fluid.level[CHANGE] == np.inf:
                 return FINISHED
-            if records.count[0] + producers.bursts.shape[0] > records.producer.shape[0]:
+            if records.written[0] + producers.bursts.shape[0] > records.producer.shape[0]:
                 return RECORDS_FULL
             now = fluid.level[CHANGE]
             flow = take_change(fluid)
@@ -90,11 +90,11 @@ def run_bursts(
 def _end_burst(
     producer: int, now: float, plan: BurstPlan, producers: Producers, timers: Timers, records: BurstRecords
 ) -> None:
-    row = records.count[0]
+    row = records.written[0]
     records.producer[row] = producer
     records.begin_ns[row] = producers.begin_ns[producer]
     records.end_ns[row] = now
-    records.count[0] = row + 1
+    records.written[0] = row + 1
     bursts = producers.bursts[producer]
     jitter = plan.spin_jitter_ns * _uniform(plan.seed, producer, bursts) if plan.spin_jitter_ns > 0.0 else 0.0
     if plan.isolated:

@@ -21,7 +21,7 @@ from xstage_tune.devices.base import (
     Verification,
 )
 from xstage_tune.devices.simulator import burst_kernel as kernel
-from xstage_tune.devices.simulator.drain import DrainModel, drain_model
+from xstage_tune.devices.simulator.drain import DrainModel, drain_model, spread_sm_ids
 from xstage_tune.devices.simulator.fluid import new_fluid
 from xstage_tune.devices.simulator.timers import new_timers, set_timer
 from xstage_tune.devices.simulator.traces import lane_rows, span_rows
@@ -80,7 +80,7 @@ def simulate_bursts(point: BurstPoint, drain: DrainModel, jitter: BurstJitter = 
     records = _records(_FIRST_RECORDS_PER_PRODUCER * point.producers)
     while kernel.run_bursts(plan, producers, timers, fluid, records) == kernel.RECORDS_FULL:
         records = _doubled(records)
-    kept = slice(0, int(records.count[0]))
+    kept = slice(0, int(records.written[0]))
     order = np.lexsort((records.begin_ns[kept], records.producer[kept]))
     return BurstTimes(
         producer=records.producer[kept][order].astype(np.int64),
@@ -94,14 +94,15 @@ def _records(capacity: int) -> kernel.BurstRecords:
         producer=np.empty(capacity, np.int32),
         begin_ns=np.empty(capacity),
         end_ns=np.empty(capacity),
-        count=np.zeros(1, np.int64),
+        written=np.zeros(1, np.int64),
     )
 
 
 def _doubled(records: kernel.BurstRecords) -> kernel.BurstRecords:
     larger = _records(2 * records.producer.size)
-    for old, new in zip(records, larger, strict=True):
-        new[: old.size] = old
+    for name in kernel.BurstRecords._fields:
+        column: NDArray[np.generic] = getattr(records, name)
+        getattr(larger, name)[: column.size] = column
     return larger
 
 
@@ -163,7 +164,7 @@ class SimulatorDevice:
             raise DeviceError(f"{point.producers} producers asked for, {self._platform.name} has {sms} SMs")
         started_at = datetime.now(UTC).isoformat()
         clock = time.perf_counter_ns()
-        sm_ids = np.arange(point.producers) * sms // point.producers
+        sm_ids = spread_sm_ids(point.producers, sms)
         drain = drain_model(
             self._platform, producers=point.producers, flavour=point.flavour, sm_ids=sm_ids.tolist()
         )
@@ -172,7 +173,7 @@ class SimulatorDevice:
         table = _table(simulate_bursts(point, drain, self._jitter), sm_ids)
         launch = LaunchInfo(
             kernel="simulated bursts",
-            kernel_sha256=hashlib.sha256(repr((drain, self._jitter)).encode()).hexdigest(),
+            kernel_sha256=hashlib.sha256(repr((self._platform, self._jitter)).encode()).hexdigest(),
             registers=0,
             spill_bytes=0,
             shared_bytes=0,
@@ -184,10 +185,11 @@ class SimulatorDevice:
         return BurstRun(point, table, Verification(checked_bytes=0, mismatched_bytes=0), launch)
 
     def _require_path(self, path: StorePath) -> None:
-        if path not in (self._platform.path, "local"):
+        own = self._platform.path
+        if path not in (own, "local"):
             raise DeviceError(
-                f"platform '{self._platform.name}' was calibrated for path '{self._platform.path}', not '{path}'",
-                f"use --path {self._platform.path} or local, or a platform of that path",
+                f"platform '{self._platform.name}' was calibrated for path '{own}', not '{path}'",
+                f"use --path {own} or local, or a platform of that path",
             )
 
 

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from xstage_tune.devices.base import StoreFlavour
 from xstage_tune.errors import UsageError
-from xstage_tune.platforms.schema import Arbitration, CapacityLaw, CapacityPoint, PlatformProfile
+from xstage_tune.platforms.queries import capacity_bytes, issue_ns
+from xstage_tune.platforms.schema import Arbitration, PlatformProfile
 
 NS_PER_S = 1e9
+
+Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +26,7 @@ class DrainModel:
     Args:
         drain_bytes_per_s: R.
         capacity_bytes: Q(K); infinity where the path never limits.
-        issue_bytes: ``[n]`` burst sizes of the T0 curve, ascending.
-        issue_ns: ``[n]`` T0 of each.
+        free_issue_ns: T0 of one producer's burst, from burst bytes ``[n]`` to ns ``[n]``.
         group_of_sm: ``[K]`` port of each producer, an index into ``group_share``.
         group_share: ``[ports]`` fraction of R that a port is due.
         unit_of_sm: ``[K]`` unit of each producer, from 0 up: the units of a port share it equally, and
@@ -35,27 +38,20 @@ class DrainModel:
 
     drain_bytes_per_s: float
     capacity_bytes: float
-    issue_bytes: tuple[float, ...]
-    issue_ns: tuple[float, ...]
+    free_issue_ns: Callable[[Floats], Floats]
     group_of_sm: tuple[int, ...]
     group_share: tuple[float, ...] = (1.0,)
     unit_of_sm: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        figures = (self.drain_bytes_per_s, self.capacity_bytes, *self.issue_bytes, *self.issue_ns)
-        if not all(figure > 0 for figure in (*figures, *self.group_share)):
-            raise UsageError("drain model: R, Q, the T0 curve and the port shares must all be positive")
-        if not self.issue_bytes or len(self.issue_bytes) != len(self.issue_ns):
-            raise UsageError("drain model: the T0 curve needs as many times as burst sizes, and one at least")
-        if any(a >= b for a, b in zip(self.issue_bytes, self.issue_bytes[1:], strict=False)):
-            raise UsageError("drain model: the burst sizes of the T0 curve must ascend")
-        if not self.group_of_sm or not 0 <= min(self.group_of_sm) <= max(self.group_of_sm) < len(
-            self.group_share
-        ):
+        if not all(figure > 0 for figure in (self.drain_bytes_per_s, self.capacity_bytes, *self.group_share)):
+            raise UsageError("drain model: R, Q and the port shares must be positive")
+        if not self.group_of_sm or not set(self.group_of_sm) <= set(range(len(self.group_share))):
             raise UsageError("drain model: every producer must be on one of the ports")
         if not self.unit_of_sm:
             object.__setattr__(self, "unit_of_sm", tuple(range(self.producers)))
-        if set(self.unit_of_sm) != set(range(max(self.unit_of_sm) + 1)) or len(self.unit_of_sm) != self.producers:
+        numbered = set(self.unit_of_sm) == set(range(max(self.unit_of_sm) + 1))
+        if not numbered or len(self.unit_of_sm) != self.producers:
             raise UsageError("drain model: every producer must be in one unit, numbered from 0 without gaps")
 
     @property
@@ -63,21 +59,10 @@ class DrainModel:
         """K."""
         return len(self.group_of_sm)
 
-    def free_issue_ns(self, burst_bytes: ArrayLike) -> NDArray[np.float64]:
-        """T0 of a burst: linear between the curve's points.
-
-        Above the curve its last slope goes on. Below, the time falls in proportion to the bytes, so
-        that the rate stays that of the smallest size measured.
-        """
-        size = np.asarray(burst_bytes, np.float64)
-        x, y = np.asarray(self.issue_bytes), np.asarray(self.issue_ns)
-        inside = np.interp(size, x, y)
-        slope = max(0.0, (y[-1] - y[-2]) / (x[-1] - x[-2])) if x.size > 1 else y[-1] / x[-1]
-        above = y[-1] + slope * (size - x[-1])
-        time: NDArray[np.float64] = np.where(
-            size > x[-1], above, np.where(size < x[0], y[0] * size / x[0], inside)
-        )
-        return time
+    def free_rate_bytes_per_ns(self, burst_bytes: Floats) -> Floats:
+        """Injection rate of bursts without backpressure, ``B / T0(B)``, ``[n]``."""
+        rate: Floats = burst_bytes / self.free_issue_ns(burst_bytes)
+        return rate
 
 
 def drain_model(
@@ -100,66 +85,21 @@ def drain_model(
     """
     count = platform.gpu.sm_count if producers is None else producers
     if sm_ids is None:
-        sm_ids = [i * platform.gpu.sm_count // count for i in range(count)]
-    sizes, times = _issue_curve(platform, count, flavour)
+        sm_ids = spread_sm_ids(count, platform.gpu.sm_count).tolist()
     ports, shares, units = _arbiter(platform.name, platform.arbitration, sm_ids)
     return DrainModel(
         drain_bytes_per_s=platform.drain.bytes_per_s,
-        capacity_bytes=_capacity_bytes(platform, count, flavour),
-        issue_bytes=sizes,
-        issue_ns=times,
+        capacity_bytes=float(capacity_bytes(platform, flavour, count)),
+        free_issue_ns=partial(issue_ns, platform, flavour, count),
         group_of_sm=ports,
         group_share=shares,
         unit_of_sm=units,
     )
 
 
-def _issue_curve(
-    platform: PlatformProfile, producers: int, flavour: StoreFlavour
-) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """T0 against burst size at the measured K nearest to ``producers``; T0 hardly depends on K."""
-    points = [point for point in platform.issue if point.flavour == flavour]
-    if not points:
-        raise UsageError(
-            f"platform '{platform.name}' has no T0 (issue) for stores of flavour '{flavour}'",
-            "choose a flavour that it was calibrated for, or calibrate again",
-        )
-    nearest = min({point.producers for point in points}, key=lambda k: abs(np.log(k / producers)))
-    curve = {float(point.burst_bytes): point.ns for point in points if point.producers == nearest}
-    sizes = tuple(sorted(curve))
-    return sizes, tuple(curve[size] for size in sizes)
-
-
-def _capacity_bytes(platform: PlatformProfile, producers: int, flavour: StoreFlavour) -> float:
-    law = next((law for law in platform.capacity_law if law.flavour == flavour), None)
-    if law is not None:
-        return _capacity_by_law(law, producers)
-    points = [point for point in platform.capacity if point.flavour == flavour]
-    if not points:
-        raise UsageError(
-            f"platform '{platform.name}' has no capacity Q for stores of flavour '{flavour}'",
-            "calibrate with isolated bursts that reach the knee, or add [[capacity]] to the profile",
-        )
-    return _capacity_between(points, producers)
-
-
-def _capacity_by_law(law: CapacityLaw, producers: int) -> float:
-    match law.law:
-        case "constant":
-            return law.scale_bytes
-        case "linear":
-            return law.scale_bytes * producers
-        case "power":
-            return float(law.scale_bytes * producers ** (law.exponent or 0.0))
-        case "saturating":
-            return float(law.scale_bytes * -np.expm1(-producers / (law.producers_scale or np.inf)))
-
-
-def _capacity_between(points: Sequence[CapacityPoint], producers: int) -> float:
-    """Linear in K between measured points; outside them the nearest one's value."""
-    by_producers = {point.producers: point.bytes for point in points}
-    counts = sorted(by_producers)
-    return float(np.interp(producers, counts, [by_producers[k] for k in counts]))
+def spread_sm_ids(producers: int, sm_count: int) -> NDArray[np.int64]:
+    """``[K]`` SM ids spread evenly over the GPU."""
+    return np.arange(producers) * sm_count // producers
 
 
 def _arbiter(

@@ -92,7 +92,7 @@ def new_fluid(drain: DrainModel, burst_bytes: NDArray[np.float64], traced_bursts
         capacity=float(drain.capacity_bytes),
         share=np.asarray(drain.group_share, np.float64),
         burst=np.asarray(burst_bytes, np.float64),
-        rate=burst_bytes / drain.free_issue_ns(burst_bytes),
+        rate=drain.free_rate_bytes_per_ns(burst_bytes),
         level=level,
         mark=np.zeros(4, np.int64),
         port=np.asarray(drain.group_of_sm, np.int64),
@@ -112,7 +112,7 @@ def new_fluid(drain: DrainModel, burst_bytes: NDArray[np.float64], traced_bursts
         live_at=np.zeros(flows, np.int64),
         flow_port=flow_port.astype(np.int64),
         flow_size=flow_size.astype(np.int64),
-        flow_weight=1.0 / (flow_busy + 1.0),
+        flow_weight=1.0 / (flow_busy.astype(np.float64) + 1.0),
         demand=np.zeros(ports),
         granted=np.zeros(ports),
         trace=np.zeros((rows, 2)),
@@ -175,7 +175,7 @@ def begin_burst(fluid: Fluid, producer: int, size: int) -> None:
 @event_kernel
 def take_change(fluid: Fluid) -> int:
     """Integrate up to the queue's next event; the flow class whose first burst ended, or QUEUE_FULL."""
-    cause = fluid.mark[CAUSE]
+    cause: int = fluid.mark[CAUSE]
     advance(fluid, fluid.level[CHANGE])
     # The event's own quantity is set, not integrated, so rounding can never leave it just short.
     if cause == QUEUE_FULL:
@@ -191,7 +191,7 @@ def pop_ended(fluid: Fluid, flow: int) -> int:
     """Remove the first burst of a class if it has ended; its producer, else NOBODY."""
     if fluid.active[flow] == 0:
         return NOBODY
-    producer = fluid.first[flow]
+    producer: int = fluid.first[flow]
     if fluid.target[producer] > fluid.work[flow]:
         return NOBODY
     _leave(fluid, producer)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from xstage_tune.devices.simulator import pipeline_kernel as kernel
 from xstage_tune.devices.simulator.drain import DrainModel
-from xstage_tune.devices.simulator.fluid import ACCEPTED, PEAK, TRACED, new_fluid
+from xstage_tune.devices.simulator.fluid import ACCEPTED, NOBODY, PEAK, TRACED, new_fluid
 from xstage_tune.devices.simulator.timers import new_timers, set_timer
 from xstage_tune.errors import UsageError
 
@@ -247,8 +247,8 @@ def _roles(streams: Streams, staging_slots: int) -> kernel.Roles:
         stalled_at=np.zeros(sms),
         missing=np.bincount(signalled, minlength=streams.counters),
         visible_at=np.zeros(streams.counters),
-        waiting=np.full(streams.counters, kernel.NOBODY, np.int32),
-        next_waiting=np.full(sms, kernel.NOBODY, np.int32),
+        waiting=np.full(streams.counters, NOBODY, np.int32),
+        next_waiting=np.full(sms, NOBODY, np.int32),
     )
 
 

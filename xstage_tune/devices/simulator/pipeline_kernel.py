@@ -169,7 +169,8 @@ def _turn_to_tile(sm: int, now: float, tiles: Tiles, times: Times, roles: Roles)
             return np.inf
         if roles.visible_at[counter] > now:
             roles.mainloop[sm] = TO_BEGIN
-            return roles.visible_at[counter]
+            visible_at: float = roles.visible_at[counter]
+            return visible_at
     return _begin(sm, now, tiles, times, roles)
 
 
@@ -181,10 +182,12 @@ def _begin(sm: int, now: float, tiles: Tiles, times: Times, roles: Roles) -> flo
     if roles.free_slots[sm] > 0:
         roles.free_slots[sm] -= 1
         roles.mainloop[sm] = TO_END
-        return now + tiles.mainloop_ns[tile]
+        end: float = now + tiles.mainloop_ns[tile]
+        return end
     if tiles.slot_offset_ns[tile] > 0.0:
         roles.mainloop[sm] = TO_SLOT
-        return now + tiles.slot_offset_ns[tile]
+        slot_at: float = now + tiles.slot_offset_ns[tile]
+        return slot_at
     return _take_slot(sm, now, tiles, roles)
 
 
@@ -197,7 +200,8 @@ def _take_slot(sm: int, now: float, tiles: Tiles, roles: Roles) -> float:
         return np.inf
     roles.free_slots[sm] -= 1
     roles.mainloop[sm] = TO_END
-    return now + tiles.mainloop_ns[tile] - tiles.slot_offset_ns[tile]
+    end: float = now + tiles.mainloop_ns[tile] - tiles.slot_offset_ns[tile]
+    return end
 
 
 @event_kernel

@@ -1,0 +1,63 @@
+"""FlashAttention with the fused post-attention All-to-All as tile streams for the pipeline."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from xstage_tune.devices.simulator.attention_order import AttentionGrid, AttentionOrder
+from xstage_tune.devices.simulator.pipeline import Floats, Streams, independent_streams
+
+
+@dataclass(frozen=True, slots=True)
+class QLoop:
+    """Time of an output tile's Q-loop: ``fixed_ns + kv_tile_ns * ceil(M / block_n)``.
+
+    Args:
+        block_n: KV rows of an inner tile.
+        kv_tile_ns: sigma, time of a KV tile.
+        fixed_ns: prologue, first loads, final rescale.
+        cover_ns: how far the next Q-loop gets before it needs the output buffer, G_QK of equation 19:
+            about one QK^T tile.
+    """
+
+    block_n: int
+    kv_tile_ns: float
+    fixed_ns: float = 0.0
+    cover_ns: float = 0.0
+
+    def gap_ns(self, tokens: int) -> float:
+        """G_Qloop(M)."""
+        return self.fixed_ns + self.kv_tile_ns * -(-tokens // self.block_n)
+
+
+@dataclass(frozen=True, slots=True)
+class OutputStores:
+    """How an output tile is stored.
+
+    Args:
+        row_bytes: of one query row, ``head_dim * element size``.
+        local_bytes_per_ns: rate of one SM's local stores.
+        fixed_ns: of the issue role for every tile.
+    """
+
+    row_bytes: float
+    local_bytes_per_ns: float
+    fixed_ns: float = 0.0
+
+
+def attention_streams(
+    grid: AttentionGrid, order: AttentionOrder, loop: QLoop, stores: OutputStores
+) -> Streams:
+    """Streams of a launch. A partial tile takes a full Q-loop but stores only the rows that it has."""
+    gap_ns = loop.gap_ns(grid.tokens)
+    remote_bytes: Floats = order.remote_rows * np.float64(stores.row_bytes)
+    local_bytes = order.rows * stores.row_bytes - remote_bytes
+    return independent_streams(
+        order.first,
+        np.full(order.head.size, gap_ns),
+        staging_ns=stores.fixed_ns + local_bytes / stores.local_bytes_per_ns,
+        remote_bytes=remote_bytes,
+        slot_offset_ns=min(loop.cover_ns, gap_ns),
+    )
