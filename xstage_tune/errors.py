@@ -60,3 +60,9 @@ class StoreError(XStageError):
     """The store cannot be opened, read or written (exit 4)."""
 
     exit_code = ExitCode.STORE
+
+
+class RunInterrupted(XStageError):  # noqa: N818 - not an error: the user's own wish
+    """The user stopped a run; what was measured is kept (exit 130)."""
+
+    exit_code = ExitCode.INTERRUPTED

@@ -6,7 +6,6 @@ Shared by platform and workload profiles. Every error names the file, the key an
 from __future__ import annotations
 
 import difflib
-import os
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -16,6 +15,7 @@ import tomli_w
 from pydantic import BaseModel, ValidationError
 
 from xstage_tune.errors import UsageError
+from xstage_tune.files import write_text
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
@@ -137,27 +137,7 @@ def write_profile(profile: BaseModel, path: Path, *, force: bool = False) -> Non
     Raises:
         UsageError: the file exists and ``force`` is not set, or cannot be written.
     """
-    if path.exists() and not force:
-        raise UsageError(f"{path} exists", "choose another file, or replace it with --force")
-    text = tomli_w.dumps(profile.model_dump(mode="json", exclude_none=True))
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        _replace(path, text)
-    except OSError as error:
-        raise UsageError(f"cannot write {path}: {error.strerror}") from None
-
-
-def _replace(path: Path, text: str) -> None:
-    """Write beside ``path``, then rename over it."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    write_text(path, tomli_w.dumps(profile.model_dump(mode="json", exclude_none=True)), force=force)
 
 
 def _toml_value(text: str) -> Any:

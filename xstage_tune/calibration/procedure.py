@@ -11,7 +11,7 @@ from xstage_tune.calibration.quality import VERIFICATION_HINT, verification_fail
 from xstage_tune.calibration.reduce import RunFigures, UnusableRun, periodic, reduce_run
 from xstage_tune.calibration.request import CalibrationRequest
 from xstage_tune.calibration.result import CalibrationResult
-from xstage_tune.devices.base import BurstDevice, BurstPoint, BurstRun
+from xstage_tune.devices.base import BurstDevice, BurstPoint, BurstRun, CopyRate
 from xstage_tune.errors import DeviceError, FindingError
 
 __all__ = ["CalibrationObserver", "CalibrationRequest", "calibrate", "fit"]
@@ -19,6 +19,10 @@ __all__ = ["CalibrationObserver", "CalibrationRequest", "calibrate", "fit"]
 
 class CalibrationObserver(Protocol):
     """Told of everything as it happens, so that runs can be kept and progress shown."""
+
+    def copied(self, rate: CopyRate) -> None:
+        """The copy engine's rate on the path was measured."""
+        ...
 
     def planned(self, total_points: int) -> None:
         """How many points there are, those done included; called again as stages are planned."""
@@ -48,6 +52,7 @@ def calibrate(
     session = _Session(device, observer)
     planner = Planner(request, description.sm_count)
     copy_rate = device.copy_rate(request.path)
+    observer.copied(copy_rate)
     session.measure(planner.probe())
     session.measure(planner.survey(probed_rate(periodic(session.usable()))))
     session.measure(planner.focus(fit_basis(session.figures, request)))

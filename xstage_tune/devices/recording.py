@@ -28,6 +28,7 @@ from xstage_tune.devices.base import (
     Verification,
 )
 from xstage_tune.errors import UsageError
+from xstage_tune.files import refuse_existing
 from xstage_tune.spans import SpanTable
 from xstage_tune.store.chunks import (
     ChunkError,
@@ -90,8 +91,7 @@ class RecordingWriter:
     def __init__(
         self, file: Path, device: DeviceDescription, request: RecordedRequest, *, force: bool = False
     ) -> None:
-        if file.exists() and not force:
-            raise UsageError(f"recording {file} exists already", "choose another name, or pass --force")
+        refuse_existing(file, force)
         self._file = file
         self._partial = file.with_name(file.name + ".partial")
         created_at = datetime.now(UTC).isoformat(timespec="seconds")
@@ -100,7 +100,9 @@ class RecordingWriter:
         try:
             self._zip = zipfile.ZipFile(self._partial, "w", zipfile.ZIP_STORED)
         except OSError as error:
-            raise UsageError(f"cannot write recording {file}: {error.strerror}", "choose another --record") from None
+            raise UsageError(
+                f"cannot write recording {file}: {error.strerror}", "choose another --record"
+            ) from None
 
     def add_copy_rate(self, rate: CopyRate) -> None:
         """Keep the copy engine's rate on a path."""

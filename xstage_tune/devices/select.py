@@ -23,7 +23,9 @@ def open_device(spec: str, notify: Callable[[str], None]) -> BurstDevice:
     """
     match = _SPEC.fullmatch(spec)
     if match is None:
-        raise UsageError(f"--device '{spec}' is unknown", "use auto, cuda, cuda:N, replay, replay:NAME or replay:FILE")
+        raise UsageError(
+            f"--device '{spec}' is unknown", "use auto, cuda, cuda:N, replay, replay:NAME or replay:FILE"
+        )
     kind, which = match["kind"], match["which"]
     if kind == "replay":
         return ReplayDevice(recording_file(which or DEFAULT_RECORDING))

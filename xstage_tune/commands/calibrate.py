@@ -1,0 +1,205 @@
+"""``calibrate``: measure a path's M_X = (T0, R, Q) and write a platform profile."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict, replace
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from xstage_tune.commands._options import FormatOption, OutputFormat, StoreOption
+from xstage_tune.errors import FindingError, UsageError
+from xstage_tune.files import refuse_existing
+
+if TYPE_CHECKING:
+    from xstage_tune.calibration.request import CalibrationRequest
+    from xstage_tune.calibration.result import CalibrationResult
+    from xstage_tune.calibration.session import StoredCalibration
+    from xstage_tune.devices.base import BurstDevice
+
+
+class PathChoice(StrEnum):
+    """``--path``."""
+
+    AUTO = "auto"
+    PEER = "peer"
+    HOST = "host"
+    LOCAL = "local"
+
+
+class FlavourChoice(StrEnum):
+    """``--store-flavour``."""
+
+    REGISTER = "st.v4"
+    BULK = "tma"
+    ALL = "all"
+
+
+class BudgetChoice(StrEnum):
+    """``--budget``."""
+
+    QUICK = "quick"
+    FULL = "full"
+
+
+def calibrate(
+    device: Annotated[
+        str,
+        typer.Option(help="auto (a GPU, else the shipped recording), cuda[:N], or replay[:NAME|FILE]."),
+    ] = "auto",
+    path: Annotated[
+        PathChoice, typer.Option(help="Whose memory is stored to; auto: peer where there is one, else host.")
+    ] = PathChoice.AUTO,
+    store_flavour: Annotated[
+        FlavourChoice | None,
+        typer.Option(help="Register stores of 16 bytes, bulk copies, or both.", show_default="all"),
+    ] = None,
+    budget: Annotated[
+        BudgetChoice | None, typer.Option(help="How much to measure.", show_default="full")
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="Order of points and resampling.", show_default="0")
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Profile to write (.toml).", show_default="the user's own platforms, for a GPU"),
+    ] = None,
+    plot: Annotated[Path | None, typer.Option(help="Figure to write (.svg or .html).")] = None,
+    record: Annotated[Path | None, typer.Option(help="Keep the run for replay (.xsrec).")] = None,
+    store: StoreOption = None,
+    output: FormatOption = OutputFormat.TABLE,
+    force: Annotated[bool, typer.Option(help="Replace files that exist.")] = False,
+) -> None:
+    """Measure how remote stores drain: T0, R and Q of one path, validated on points not fitted to."""
+    from xstage_tune.calibration.session import run_calibration
+    from xstage_tune.devices.select import open_device
+    from xstage_tune.report.progress import SweepProgress
+    from xstage_tune.store.facade import Store
+
+    _check_targets(out, plot, record, force)
+    opened = open_device(device, _notify)
+    try:
+        request = _request(opened, path, store_flavour, budget, seed)
+        with Store.open(store) as kept, SweepProgress("calibrating") as progress:
+            calibration = run_calibration(
+                opened, request, kept, argv=sys.argv, progress=progress, record=record, force=force
+            )
+    finally:
+        opened.close()
+    result = calibration.result
+    profile = None if result.refused else _write_profile(opened, calibration, out, force)
+    if plot is not None:
+        _write_plot(plot, result, force)
+    _show(calibration, profile, output)
+    refusals = [finding for finding in result.findings if finding.severity == "refuse"]
+    if refusals:
+        more = f" (and {len(refusals) - 1} more)" if len(refusals) > 1 else ""
+        raise FindingError(f"no profile written: {refusals[0].message}{more}", refusals[0].hint)
+
+
+def _notify(message: str) -> None:
+    print(f"xstage-tune: {message}", file=sys.stderr)
+
+
+def _check_targets(out: Path | None, plot: Path | None, record: Path | None, force: bool) -> None:
+    """Refuse a target before anything is measured."""
+    suffixes = {
+        "--out": (out, (".toml",)),
+        "--plot": (plot, (".svg", ".html")),
+        "--record": (record, (".xsrec",)),
+    }
+    for option, (target, allowed) in suffixes.items():
+        if target is None:
+            continue
+        if target.suffix not in allowed:
+            raise UsageError(
+                f"{option} {target} must end in {' or '.join(allowed)}", f"name it {target}{allowed[0]}"
+            )
+        refuse_existing(target, force)
+        if not target.absolute().parent.is_dir():
+            raise UsageError(
+                f"{option} {target}: there is no folder {target.parent}", "make the folder first"
+            )
+
+
+def _request(
+    device: BurstDevice,
+    path: PathChoice,
+    flavour: FlavourChoice | None,
+    budget: BudgetChoice | None,
+    seed: int | None,
+) -> CalibrationRequest:
+    """What to measure: as asked; else, on a recording, as recorded; else everything."""
+    from xstage_tune.calibration.request import CalibrationRequest
+    from xstage_tune.devices.base import STORE_FLAVOURS
+    from xstage_tune.devices.replay import ReplayDevice
+
+    paths = device.describe().paths
+    chosen = CalibrationRequest("peer" if "peer" in paths else "host", STORE_FLAVOURS)
+    if isinstance(device, ReplayDevice):
+        chosen = CalibrationRequest(**asdict(device.request))
+    changes: dict[str, Any] = {}
+    if path is not PathChoice.AUTO:
+        changes["path"] = path.value
+    if flavour is not None:
+        changes["flavours"] = STORE_FLAVOURS if flavour is FlavourChoice.ALL else (flavour.value,)
+    if budget is not None:
+        changes["budget"] = budget.value
+    if seed is not None:
+        changes["seed"] = seed
+    return replace(chosen, **changes)
+
+
+def _write_profile(
+    device: BurstDevice, calibration: StoredCalibration, out: Path | None, force: bool
+) -> Path | None:
+    """Write the profile to ``out``, or after a measurement to the user's platforms, beside an older one."""
+    from xstage_tune.platforms.loader import save_platform, user_platforms_dir
+
+    profile = calibration.result.platform
+    if out is None:
+        if device.describe().kind == "replay":
+            return None
+        out = user_platforms_dir() / f"{profile.name}.toml"
+        if out.exists() and not force:
+            older, out = out, out.with_name(f"{profile.name}-{calibration.run_id}.toml")
+            _notify(f"{older} is kept (--force replaces it); the new profile goes beside it")
+    save_platform(profile, out, force=force)
+    return out
+
+
+def _write_plot(file: Path, result: CalibrationResult, force: bool) -> None:
+    from xstage_tune.files import write_text
+    from xstage_tune.report.html import render_html
+    from xstage_tune.report.panels import calibration_figure
+    from xstage_tune.report.svg import render_svg
+
+    text = render_svg(calibration_figure(result)) if file.suffix == ".svg" else render_html(result)
+    write_text(file, text, force=force)
+
+
+def _show(calibration: StoredCalibration, profile: Path | None, output: OutputFormat) -> None:
+    from xstage_tune.report.calibration_tables import calibration_report
+    from xstage_tune.report.emit import emit_json
+    from xstage_tune.report.panels import calibration_figure
+    from xstage_tune.report.tables import result_console
+    from xstage_tune.report.terminal_plot import TerminalPlot
+
+    result = calibration.result
+    if output is OutputFormat.JSON:
+        emit_json(
+            {
+                "run_id": calibration.run_id,
+                "platform": result.platform,
+                "findings": result.findings,
+                "profile": profile,
+            }
+        )
+        return
+    console = result_console()
+    console.print(TerminalPlot(calibration_figure(result)))
+    console.print(calibration_report(result))
+    console.print(f"run {calibration.run_id}" + (f", profile {profile}" if profile else ""), markup=False)
