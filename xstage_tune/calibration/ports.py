@@ -7,7 +7,7 @@ producers tell: there a port's SMs each get more, the fewer of them are active.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 
 import numpy as np
@@ -15,7 +15,8 @@ import numpy as np
 from xstage_tune.calibration.levels import levels
 from xstage_tune.calibration.reduce import Floats, Ints
 
-_MAX_PASSES = 10
+#: More ports than this are no arbiter but a wrong idea of what a unit is.
+MAX_PORTS = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,31 +86,62 @@ def find_partition(
     candidates: list[tuple[Partition, int]] = []
     for unit_sms in unit_sizes:
         unit = np.unique(np.array(sm_ids) // unit_sms, return_inverse=True)[1].astype(np.int64)
-        split = _split_levels(by_level, unit, fewer, noise)
+        split, open_places = _split_levels(by_level, unit, fewer, noise)
         candidates.append((Partition(by_level, unit, weight), unit_sms))
-        candidates.append((_improve(Partition(split, unit, weight), by_level, score), unit_sms))
+        if split.max() < MAX_PORTS:
+            settled = _settle(Partition(split, unit, weight), open_places, by_level, score)
+            candidates.append((settled, unit_sms))
     return min(candidates, key=lambda candidate: score(candidate[0]))
 
 
-def _split_levels(by_level: Ints, unit: Ints, fewer: Sequence[Observation], noise: float) -> Ints:
+@dataclass(slots=True)
+class _Port:
+    """A port while it is being found: its level with all active, and by observation."""
+
+    level: int
+    known: dict[int, int]
+
+    def admits(self, level: int, own: Mapping[int, int]) -> bool:
+        """False where an observation serves the unit and the port unequally."""
+        return self.level == level and all(self.known.get(n, label) == label for n, label in own.items())
+
+
+def _split_levels(
+    by_level: Ints, unit: Ints, fewer: Sequence[Observation], noise: float
+) -> tuple[Ints, dict[tuple[int, int], list[int]]]:
     """A first partition: equal service with all active, and never unequal with fewer.
 
-    In each observation units are clustered by service. A unit joins the port with which it agrees
-    in most observations and disagrees in none, else it founds one.
+    In each observation units are clustered by service. A unit that disagrees with every port found so
+    far founds one; a unit that agrees with just one port joins it.
+
+    Returns:
+        Port of each SM, and the ports possible for each (level, unit) that agrees with several, of which
+        it was given the first.
     """
     signatures = [_unit_levels(observation, unit, noise) for observation in fewer]
-    seen = np.array([sum(int(u) in signature for signature in signatures) for u in unit])
-    port = np.empty(len(unit), dtype=np.int64)
-    founded: list[tuple[int, dict[int, int]]] = []  # level with all active, level by observation
-    joined: dict[tuple[int, int], int] = {}
+    keys = list(dict.fromkeys(zip(by_level.tolist(), unit.tolist(), strict=True)))
+    own = {key: {n: s[key[1]] for n, s in enumerate(signatures) if key[1] in s} for key in keys}
+    ports: list[_Port] = []
+    place: dict[tuple[int, int], int] = {}
     # Units seen most often first: they found the ports that the others join.
-    for position in np.lexsort((np.arange(len(unit)), -seen)):
-        key = (int(by_level[position]), int(unit[position]))
-        if key not in joined:
-            own = {number: s[key[1]] for number, s in enumerate(signatures) if key[1] in s}
-            joined[key] = _join(founded, key[0], own)
-        port[position] = joined[key]
-    return port
+    for key in sorted(keys, key=lambda key: -len(own[key])):
+        admitting = [index for index, port in enumerate(ports) if port.admits(key[0], own[key])]
+        if not admitting:
+            ports.append(_Port(key[0], dict(own[key])))
+            place[key] = len(ports) - 1
+        elif len(admitting) == 1:
+            ports[admitting[0]].known |= own[key]
+            place[key] = admitting[0]
+    open_places = {
+        key: [index for index, port in enumerate(ports) if port.admits(key[0], own[key])]
+        for key in keys
+        if key not in place
+    }
+    place |= {key: admitting[0] for key, admitting in open_places.items() if admitting}
+    # What was learnt since may leave an open unit no port at all: it stays with its level's first.
+    first = {level: min(i for i, port in enumerate(ports) if port.level == level) for level, _ in keys}
+    labels = [place.get(key, first[key[0]]) for key in zip(by_level.tolist(), unit.tolist(), strict=True)]
+    return np.array(labels, dtype=np.int64), open_places
 
 
 def _unit_levels(observation: Observation, unit: Ints, noise: float) -> dict[int, int]:
@@ -118,50 +150,42 @@ def _unit_levels(observation: Observation, unit: Ints, noise: float) -> dict[int
     return dict(zip(active.tolist(), levels(np.log(service), noise).tolist(), strict=True))
 
 
-def _join(founded: list[tuple[int, dict[int, int]]], level: int, own: Mapping[int, int]) -> int:
-    """Index of the port that a unit joins or founds; the port learns the unit's levels."""
-    fitting = [
-        (sum(number in known for number in own), -index)
-        for index, (port_level, known) in enumerate(founded)
-        if port_level == level and all(known.get(number, label) == label for number, label in own.items())
-    ]
-    if not fitting:
-        founded.append((level, dict(own)))
-        return len(founded) - 1
-    index = -max(fitting)[1]
-    for number, label in own.items():
-        founded[index][1].setdefault(number, label)
-    return index
+def _settle(
+    partition: Partition,
+    open_places: Mapping[tuple[int, int], Sequence[int]],
+    by_level: Ints,
+    score: Callable[[Partition], float],
+) -> Partition:
+    """Place the open units, then merge ports of one level, each by the largest fall of the score.
 
-
-def _improve(partition: Partition, by_level: Ints, score: Callable[[Partition], float]) -> Partition:
-    """Move units between ports of one level, and merge such ports, while the score falls.
-
-    Units absent from the runs that tell two ports apart were placed arbitrarily; but how many units of
-    a port are active shows in the shares of the others, so their place has a best answer too.
+    An open unit was absent from the runs that tell its possible ports apart. But how many units of a
+    port are active shows in the shares of the others, so its place has a best answer too.
     """
+
+    def moves(current: Ints) -> Iterator[Ints]:
+        for (level, unit), ports in open_places.items():
+            members = (by_level == level) & (partition.unit == unit)
+            yield from (np.where(members, port, current) for port in ports)
+
+    def merges(current: Ints) -> Iterator[Ints]:
+        for level in np.unique(by_level):
+            for first, second in combinations(np.unique(current[by_level == level]), 2):
+                yield np.where(current == second, first, current)
+
+    return _descend(_descend(partition, moves, score), merges, score)
+
+
+def _descend(
+    partition: Partition,
+    neighbours: Callable[[Ints], Iterator[Ints]],
+    score: Callable[[Partition], float],
+) -> Partition:
+    """Go to the best neighbour while that lowers the score."""
     best = score(partition)
-    for _ in range(_MAX_PASSES):
-        before = best
-        for port in _neighbours(partition, by_level):
-            candidate = Partition(port, partition.unit, partition.weight)
-            candidate_score = score(candidate)
-            if candidate_score < best:
-                partition, best = candidate, candidate_score
-        if best == before:
-            break
-    return partition
-
-
-def _neighbours(partition: Partition, by_level: Ints) -> Iterator[Ints]:
-    port = partition.port
-    for level in np.unique(by_level):
-        inside = by_level == level
-        ports = np.unique(port[inside])
-        for first, second in combinations(ports, 2):
-            yield np.where(port == second, first, port)
-        for unit in np.unique(partition.unit[inside]):
-            members = inside & (partition.unit == unit)
-            for target in ports:
-                if (port[members] != target).any():
-                    yield np.where(members, target, port)
+    while True:
+        candidates = [replace(partition, port=port) for port in neighbours(partition.port)]
+        scores = [score(candidate) for candidate in candidates]
+        if not scores or min(scores) >= best:
+            return partition
+        best = min(scores)
+        partition = candidates[int(np.argmin(scores))]
