@@ -163,9 +163,6 @@ class Recorder:
         self.runs: list[BurstRun] = []
         self.copy_rates: list[CopyRate] = []
 
-    def copied(self, rate: CopyRate) -> None:
-        self.copy_rate = rate
-
     def planned(self, total_points: int) -> None:
         self.totals.append(total_points)
 
@@ -280,22 +277,17 @@ def _share(active, caps, port, unit, rate, full, ports, rates):  # pragma: no co
                 if not settled[p] and port_cap[p] > 0:
                     port_rate[p] = even
             break
+    mates = np.zeros(unit.max() + 1)
     for k in range(len(caps)):
-        if not active[k]:
-            continue
-        units = 0.0
-        mates = 0
-        for j in range(len(caps)):
-            if active[j] and port[j] == port[k] and unit[j] == unit[k]:
-                mates += 1
-        for j in range(len(caps)):
-            if active[j] and port[j] == port[k]:
-                same = 0
-                for i in range(len(caps)):
-                    if active[i] and port[i] == port[k] and unit[i] == unit[j]:
-                        same += 1
-                units += 1.0 / same
-        rates[k] = min(caps[k], port_rate[port[k]] / units / mates)
+        if active[k]:
+            mates[unit[k]] += 1
+    port_units = np.zeros(ports)
+    for k in range(len(caps)):
+        if active[k]:
+            port_units[port[k]] += 1 / mates[unit[k]]
+    for k in range(len(caps)):
+        if active[k]:
+            rates[k] = min(caps[k], port_rate[port[k]] / port_units[port[k]] / mates[unit[k]])
     return True
 
 

@@ -41,6 +41,7 @@ class Budget:
     local_gap_factors: tuple[float, ...]
     sweep_bursts: int
     sweep_bytes: int
+    local_bursts: int
     # Saturated runs (arbitration).
     arbitration_bytes: int
     arbitration_repeats: int
@@ -67,6 +68,7 @@ QUICK = Budget(
     local_gap_factors=(0.3, 0.9, 1.6),
     sweep_bursts=60,
     sweep_bytes=80 * MIB,
+    local_bursts=24,
     arbitration_bytes=16 * KIB,
     arbitration_repeats=3,
     arbitration_producers=(16, 0.25, 0.375, 0.625, 0.75, 0.875, 0.97),
@@ -91,9 +93,28 @@ FULL = Budget(
     local_gap_factors=(0.15, 0.4, 0.75, 1.0, 1.3, 2.0),
     sweep_bursts=60,
     sweep_bytes=128 * MIB,
+    local_bursts=24,
     arbitration_bytes=16 * KIB,
     arbitration_repeats=4,
-    arbitration_producers=(12, 20, 24, 40, 48, 0.4, 0.45, 0.55, 0.6, 0.67, 0.8, 0.85, 0.9, 0.94, 0.97, 0.985, 0.9925),
+    arbitration_producers=(
+        12,
+        20,
+        24,
+        40,
+        48,
+        0.4,
+        0.45,
+        0.55,
+        0.6,
+        0.67,
+        0.8,
+        0.85,
+        0.9,
+        0.94,
+        0.97,
+        0.985,
+        0.9925,
+    ),
     secondary_producers=(16, 32, 0.5, 1.0),
     secondary_drain_bytes=(4 * KIB, 8 * KIB, 32 * KIB),
     secondary_sweeps=((1.0, 8 * KIB),),

@@ -166,15 +166,15 @@ class Planner:
         recovery_ns = float(
             burst_gap.recovery_gap_ns(free_issue_ns=free_ns, volume_bytes=volume, drain_bytes_per_s=rate)
         )
-        factors = self.budget.gap_factors if path != "local" else self.budget.local_gap_factors
+        local = path == "local"
         points = []
-        for factor in factors:
+        for factor in self.budget.local_gap_factors if local else self.budget.gap_factors:
             gap_ns = factor * recovery_ns
-            period_ns = max(volume / rate * 1e9, free_ns + gap_ns)
-            bursts = max(self.budget.sweep_bursts, self.budget.sweep_bytes / volume if path != "local" else 0)
-            points.append(
-                replace(self._periodic(flavour, k, burst_bytes, gap_ns, bursts * period_ns), path=path)
-            )
+            bursts = max(self.budget.sweep_bursts, self.budget.sweep_bytes / volume)
+            # Local bursts never wait, so their period is that of a free issue.
+            period_ns = free_ns + gap_ns if local else max(volume / rate * 1e9, free_ns + gap_ns)
+            window_ns = (self.budget.local_bursts if local else bursts) * period_ns
+            points.append(replace(self._periodic(flavour, k, burst_bytes, gap_ns, window_ns), path=path))
         return points
 
     def _saturated(self, rate: float) -> list[BurstPoint]:
