@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import platform
 import socket
+import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 
 import xstage_tune
-from xstage_tune.store.provenance import git_state
 
 #: Packages whose version can change a result.
 PACKAGES = (
@@ -56,6 +57,19 @@ def collect_software(argv: Sequence[str], *, with_git: bool = False) -> Software
         python=platform.python_version(),
         packages={name: found for name in PACKAGES if (found := installed_version(name))},
     )
+
+
+def git_state() -> str:
+    """Commit of the checkout this tool runs from, with ``-dirty`` when changed; empty when installed."""
+    checkout = Path(xstage_tune.__file__).resolve().parents[1]
+    if not (checkout / ".git").exists():
+        return ""
+    command = ["git", "-C", str(checkout), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=5, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return done.stdout.strip()
 
 
 def installed_version(package: str) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import asdict
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,8 +11,9 @@ import pynvml
 import pytest
 
 from tests.devices.fake_nvml import FakeNvml
+from xstage_tune.devices.base import throttling
 from xstage_tune.devices.cuda import nvml
-from xstage_tune.devices.cuda.nvml import GpuMonitor, NvLinks, PcieLink, decode_clock_events, is_throttling
+from xstage_tune.devices.cuda.nvml import GpuMonitor, NvLinks, PcieLink, decode_clock_events
 
 ADDRESS = "0000:65:00.0"
 
@@ -69,11 +71,21 @@ def test_state_without_clock_events_has_no_throttle_reasons(install: InstallNvml
 
 
 @pytest.mark.parametrize(
-    "missing", ["nvmlDeviceGetClockInfo", "nvmlDeviceGetPowerUsage", "nvmlDeviceGetTemperature"]
+    ("missing", "unknown"),
+    [
+        ("nvmlDeviceGetClockInfo", {"sm_clock_mhz", "memory_clock_mhz"}),
+        ("nvmlDeviceGetPowerUsage", {"power_watts"}),
+        ("nvmlDeviceGetTemperature", {"temperature_c"}),
+    ],
 )
-def test_partial_state_is_none(install: InstallNvml, missing: str) -> None:
+def test_state_without_a_reading_keeps_the_others(
+    install: InstallNvml, missing: str, unknown: set[str]
+) -> None:
     install(**{name: answer for name, answer in STATE.items() if name != missing})
-    assert GpuMonitor.open(ADDRESS).state() is None
+    state = GpuMonitor.open(ADDRESS).state()
+    assert state is not None
+    assert {name for name, value in asdict(state).items() if value is None} == unknown
+    assert state.throttle_reasons == ("sw_power_cap", "sw_thermal_slowdown")
 
 
 @pytest.mark.parametrize(("present", "address"), [(False, ADDRESS), (True, "0000:66:00.0")])
@@ -192,7 +204,7 @@ def test_driver_versions(install: InstallNvml) -> None:
 
 
 @pytest.mark.parametrize(
-    ("mask", "names", "throttling"),
+    ("mask", "names", "slows"),
     [
         (0, (), False),
         (0x1, ("gpu_idle",), False),
@@ -207,7 +219,7 @@ def test_driver_versions(install: InstallNvml) -> None:
     ],
 )
 def test_clock_events_are_named_and_only_some_are_throttling(
-    mask: int, names: tuple[str, ...], throttling: bool
+    mask: int, names: tuple[str, ...], slows: bool
 ) -> None:
     assert decode_clock_events(mask) == names
-    assert is_throttling(names) is throttling
+    assert bool(throttling(names)) is slows

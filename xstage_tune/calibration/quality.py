@@ -11,7 +11,7 @@ from xstage_tune.calibration.capacity import CapacityFit
 from xstage_tune.calibration.drain import DrainFit
 from xstage_tune.calibration.reduce import PeriodicFigures, RunFigures, UnusableRun
 from xstage_tune.calibration.result import Finding
-from xstage_tune.devices.base import BurstPoint, CopyRate, DeviceDescription, StorePath
+from xstage_tune.devices.base import BurstPoint, CopyRate, DeviceDescription, StorePath, throttling
 from xstage_tune.platforms.schema import LocalControl, Validation
 
 MAX_INTERVAL = 0.05  # width of R's interval over R
@@ -75,11 +75,10 @@ def run_findings(figures: Iterable[RunFigures]) -> list[Finding]:
 
 
 def _throttling(figures: Sequence[RunFigures]) -> list[Finding]:
-    """Reasons that lower the clock of a busy GPU; being idle between launches is none."""
-    slowed = [f for f in figures if any("idle" not in reason for reason in f.health.throttle_reasons)]
+    slowed = [f for f in figures if throttling(f.health.throttle_reasons)]
     if not slowed:
         return []
-    reasons = sorted({r for f in slowed for r in f.health.throttle_reasons if "idle" not in r})
+    reasons = sorted({reason for f in slowed for reason in throttling(f.health.throttle_reasons)})
     return [
         Finding(
             "throttled",

@@ -6,7 +6,7 @@ GPU (``cuda``), a recorded run (``replay``) and an event simulation (``simulator
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
@@ -58,14 +58,25 @@ class Verification:
     mismatched_bytes: int
 
 
+#: Clock events that slow a GPU below what was asked of it. Idling and clocks that a user set are none.
+_THROTTLING = frozenset(
+    {"sw_power_cap", "hw_slowdown", "sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake"}
+)
+
+
+def throttling(events: Iterable[str]) -> tuple[str, ...]:
+    """Those of a GPU's clock events that slow it down, sorted."""
+    return tuple(sorted(_THROTTLING.intersection(events)))
+
+
 @dataclass(frozen=True, slots=True)
 class GpuState:
-    """Clocks, power and throttling of the GPU at one moment."""
+    """Clocks, power and throttling of the GPU at one moment; None is what the driver does not tell."""
 
-    sm_clock_mhz: int
-    memory_clock_mhz: int
-    power_watts: float
-    temperature_c: int
+    sm_clock_mhz: int | None
+    memory_clock_mhz: int | None
+    power_watts: float | None
+    temperature_c: int | None
     throttle_reasons: tuple[str, ...] = ()
 
 

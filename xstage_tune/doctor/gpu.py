@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from itertools import permutations
 from pathlib import Path
 
-from xstage_tune.devices.base import BurstDevice, BurstPoint, GpuState, StorePath
+from xstage_tune.devices.base import BurstDevice, BurstPoint, GpuState, StorePath, throttling
 from xstage_tune.devices.cuda.compiler import nvrtc_version
 from xstage_tune.devices.cuda.nvml import (
     GpuInfo,
@@ -17,7 +17,6 @@ from xstage_tune.devices.cuda.nvml import (
     PeerStatus,
     driver_cuda_version,
     driver_version,
-    is_throttling,
 )
 from xstage_tune.doctor.report import Check
 from xstage_tune.errors import DeviceError, XStageError
@@ -103,22 +102,26 @@ def _links(info: GpuInfo) -> str:
 
 
 def _clocks(number: int, info: GpuInfo, state: GpuState | None) -> Check:
-    if state is None:
+    if state is None or state.sm_clock_mhz is None:
         return Check(
             f"clocks.{number}", "not-run", "NVML gives no clocks here (virtual machine or container)"
         )
     limit = f" of {info.power_limit_watts:.0f} W" if info.power_limit_watts else ""
     reasons = ", ".join(state.throttle_reasons) or "no clock events"
     seen = (
-        f"SM {state.sm_clock_mhz} MHz of {info.max_sm_clock_mhz or _UNKNOWN}, "
-        f"memory {state.memory_clock_mhz} MHz, {state.power_watts:.0f} W{limit}, "
-        f"{state.temperature_c} C, {reasons}"
+        f"SM {_known(state.sm_clock_mhz)} MHz of {_known(info.max_sm_clock_mhz)}, "
+        f"memory {_known(state.memory_clock_mhz)} MHz, {_known(state.power_watts)} W{limit}, "
+        f"{_known(state.temperature_c)} C, {reasons}"
     )
-    if is_throttling(state.throttle_reasons):
+    if throttling(state.throttle_reasons):
         return Check(
             f"clocks.{number}", "warn", seen, "let the GPU cool, or raise its power limit, before measuring"
         )
     return Check(f"clocks.{number}", "ok", seen)
+
+
+def _known(value: float | None) -> str:
+    return _UNKNOWN if value is None else f"{value:.0f}"
 
 
 def _topology(monitors: Sequence[GpuMonitor]) -> Check:

@@ -6,15 +6,12 @@ import hashlib
 import json
 import platform
 import secrets
-import subprocess
 from dataclasses import asdict
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import Any
 
-import xstage_tune
 from xstage_tune.devices.base import DeviceDescription
+from xstage_tune.provenance import installed_version
 
 
 def utc_now() -> str:
@@ -38,28 +35,8 @@ def environment_values(device: DeviceDescription, host: str) -> dict[str, Any]:
         "driver": device.driver,
         "cuda": device.cuda,
         "nvrtc": device.nvrtc,
-        "torch": _installed_version("torch"),
+        "torch": installed_version("torch") or "",
         "device": asdict(device),
     }
     identity = json.dumps(values, sort_keys=True).encode()
     return {"identity_sha256": hashlib.sha256(identity).hexdigest(), **values}
-
-
-def git_state() -> str:
-    """Commit of the checkout this tool runs from, with ``-dirty`` when changed; empty when installed."""
-    checkout = Path(xstage_tune.__file__).resolve().parents[1]
-    if not (checkout / ".git").exists():
-        return ""
-    command = ["git", "-C", str(checkout), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=5, check=True)
-    except (OSError, subprocess.SubprocessError):
-        return ""
-    return done.stdout.strip()
-
-
-def _installed_version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return ""

@@ -14,11 +14,12 @@ from sqlalchemy.orm import Session
 from xstage_tune import __version__
 from xstage_tune.devices.base import BurstRun, DeviceDescription
 from xstage_tune.errors import StoreError, XStageError
+from xstage_tune.provenance import git_state
 from xstage_tune.store.database import Database
 from xstage_tune.store.launches import chunk_rows, launch_row
 from xstage_tune.store.models import Environment, Fit, Launch, Run
 from xstage_tune.store.process import ProcessIdentity, current_process, has_ended
-from xstage_tune.store.provenance import environment_values, git_state, new_id, utc_now
+from xstage_tune.store.provenance import environment_values, new_id, utc_now
 
 
 class RunWriter:

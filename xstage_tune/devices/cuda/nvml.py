@@ -5,7 +5,7 @@ Virtual machines and containers support parts of NVML: what a call cannot tell i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -25,11 +25,6 @@ _CLOCK_EVENTS: dict[int, str] = {
     0x080: "hw_power_brake",
     0x100: "display_clocks",
 }
-#: The GPU runs slower than it was asked to. Idling and clocks that a user set are no throttling.
-_THROTTLING = frozenset(
-    {"sw_power_cap", "hw_slowdown", "sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake"}
-)
-
 #: Transfers/s of a lane and the share of its bits that is data, by PCIe generation.
 _PCIE_LANES: dict[int, tuple[float, float]] = {
     1: (2.5e9, 8 / 10),
@@ -56,11 +51,6 @@ def decode_clock_events(mask: int) -> tuple[str, ...]:
     """Names of the bits of a clock event mask; a bit without a name is ``unknown_0x...``."""
     bits = (1 << index for index in range(mask.bit_length()) if mask >> index & 1)
     return tuple(_CLOCK_EVENTS.get(bit, f"unknown_{bit:#x}") for bit in bits)
-
-
-def is_throttling(reasons: Iterable[str]) -> bool:
-    """Whether any of the named reasons slows the GPU against what was asked of it."""
-    return not _THROTTLING.isdisjoint(reasons)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,19 +133,16 @@ class GpuMonitor:
             _ask(pynvml.nvmlShutdown)
 
     def state(self) -> GpuState | None:
-        """Clocks, power, temperature and clock events now; None where NVML gives no full state."""
-        sm_clock_mhz = self._read(pynvml.nvmlDeviceGetClockInfo, pynvml.NVML_CLOCK_SM)
-        memory_clock_mhz = self._read(pynvml.nvmlDeviceGetClockInfo, pynvml.NVML_CLOCK_MEM)
-        power_milliwatts = self._read(pynvml.nvmlDeviceGetPowerUsage)
-        temperature_c = self._read(pynvml.nvmlDeviceGetTemperature, pynvml.NVML_TEMPERATURE_GPU)
-        if None in (sm_clock_mhz, memory_clock_mhz, power_milliwatts, temperature_c):
+        """Clocks, power, temperature and clock events now; None where NVML does not know the GPU."""
+        if self._handle is None:
             return None
+        power_milliwatts = self._read(pynvml.nvmlDeviceGetPowerUsage)
         events = self._read(pynvml.nvmlDeviceGetCurrentClocksEventReasons)
         return GpuState(
-            sm_clock_mhz=sm_clock_mhz,
-            memory_clock_mhz=memory_clock_mhz,
-            power_watts=power_milliwatts / 1000,
-            temperature_c=temperature_c,
+            sm_clock_mhz=self._read(pynvml.nvmlDeviceGetClockInfo, pynvml.NVML_CLOCK_SM),
+            memory_clock_mhz=self._read(pynvml.nvmlDeviceGetClockInfo, pynvml.NVML_CLOCK_MEM),
+            power_watts=None if power_milliwatts is None else power_milliwatts / 1000,
+            temperature_c=self._read(pynvml.nvmlDeviceGetTemperature, pynvml.NVML_TEMPERATURE_GPU),
             throttle_reasons=decode_clock_events(events or 0),
         )
 
