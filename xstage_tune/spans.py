@@ -66,11 +66,12 @@ class SpanTable:
     lanes: NDArray[np.void]
 
     def ns_per_tick(self) -> NDArray[np.float64]:
-        """Length of a tick of each lane in ns, ``[lanes]``, from its two clock pairs; NaN where none passed."""
+        """Length of a tick in ns, ``[lanes]``, from a lane's two clock pairs; NaN where its clock stood."""
         timer_ns = (self.lanes["timer_end_ns"] - self.lanes["timer_begin_ns"]).astype(np.float64)
         ticks = (self.lanes["tick_end"] - self.lanes["tick_begin"]).astype(np.float64)
-        nan = np.full(len(ticks), np.nan)
-        return np.divide(timer_ns, ticks, out=nan, where=ticks > 0)
+        rate = np.full(len(ticks), np.nan)
+        np.divide(timer_ns, ticks, out=rate, where=ticks > 0)
+        return rate
 
     def origin_ns(self) -> int:
         """The earliest lane's timer at its start: zero of :meth:`begin_ns`."""
