@@ -17,6 +17,8 @@ LawName = Literal["constant", "linear", "power", "saturating"]
 
 #: A law with one more parameter must lower the leave-one-out error by this factor.
 IMPROVEMENT = 0.9
+#: Relative error of a fitted Q: laws that both predict this well cannot be told apart.
+CAPACITY_ERROR = 0.02
 
 _SCALES = np.geomspace(1.0, 1e4, 801)  # of the saturating law, in producers
 
@@ -75,7 +77,10 @@ _Fitter = Callable[[Floats, Floats], _Law]
 
 
 def _left_out_error(law: _Fitter, producers: Floats, log_bytes: Floats) -> float:
-    """Root mean square error of each point predicted from the others; infinite with one point."""
+    """Root mean square log error of each point predicted from the others, with ``CAPACITY_ERROR`` added.
+
+    Infinite with one point.
+    """
     if len(producers) < 2:
         return float("inf")
     errors = []
@@ -83,7 +88,7 @@ def _left_out_error(law: _Fitter, producers: Floats, log_bytes: Floats) -> float
         kept = np.arange(len(producers)) != left_out
         fitted = law(producers[kept], log_bytes[kept])
         errors.append(fitted.log_bytes(producers[[left_out]])[0] - log_bytes[left_out])
-    return float(np.sqrt(np.mean(np.square(errors))))
+    return float(np.sqrt(np.mean(np.square(errors)) + CAPACITY_ERROR**2))
 
 
 def _constant(producers: Floats, log_bytes: Floats) -> _Law:  # noqa: ARG001 - the signature of a law
