@@ -110,7 +110,9 @@ COUNTS = (8, 16, 32, 66, 132)
 )
 def test_law_of_the_data_is_chosen(name: str, truth: Callable[[int], float]) -> None:
     rng = np.random.default_rng(5)
-    law = fit_capacity_law("st.v4", knees({k: truth(k) * (1 + 0.005 * rng.standard_normal()) for k in COUNTS}))
+    law = fit_capacity_law(
+        "st.v4", knees({k: truth(k) * (1 + 0.005 * rng.standard_normal()) for k in COUNTS})
+    )
     assert law is not None
     assert law.law == name
     assert law.rms_relative_error < 0.01

@@ -77,7 +77,9 @@ def test_plateau_that_stalls_on_capacity_is_scaled_from_a_smaller_k() -> None:
 
 
 def test_plateau_that_stalls_everywhere_is_left_out() -> None:
-    kept = without_capacity_stall([plateau(16, 8, 200.0), plateau(16, 64, 9_000.0)], {("st.v4", 16): 0.5e6}, R)
+    kept = without_capacity_stall(
+        [plateau(16, 8, 200.0), plateau(16, 64, 9_000.0)], {("st.v4", 16): 0.5e6}, R
+    )
     assert [p.burst_bytes for p in kept] == [8 * KIB]
 
 

@@ -67,7 +67,9 @@ def test_filling_phase_is_left_out() -> None:
     gap_ns=st.integers(0, 40_000),
 )
 def test_issue_plus_gap_is_the_period(k: int, burst_kib: int, gap_ns: int) -> None:
-    figures = reduce_run(FluidDevice(TRUTH).run(periodic_point(k, burst_kib * KIB, gap_ns, window_ns=3_000_000)))
+    figures = reduce_run(
+        FluidDevice(TRUTH).run(periodic_point(k, burst_kib * KIB, gap_ns, window_ns=3_000_000))
+    )
     assert isinstance(figures, PeriodicFigures)
     # Equal but for the partial bursts at the two edges of the window.
     edge = 2 / figures.bursts
