@@ -21,6 +21,7 @@ namespace xstage {
 constexpr u32 kThreads = 256;
 constexpr u64 kArrivalTimeoutNs = 2'000'000'000;
 constexpr u64 kStartDelayNs = 20'000;
+constexpr u32 kMaxSms = 256;
 
 // A wait that ran out, for the host to report.
 struct Fault {
@@ -45,41 +46,53 @@ struct BurstArguments {
     u64 spacing_ns;         // isolated: from start to start
     u64 window_ns;          // periodic: from the common start to the deadline
     Control* control;
-    LaneRecord* lanes;  // [producers]
+    LaneRecord* lanes;   // [producers]
     SpanRecord* spans;  // [producers, span_capacity]
     u32 burst_bytes;
     u32 bursts;  // isolated: bursts to issue
     u32 nonce;
     u32 span_capacity;
     u32 gap_cycles;  // periodic: spin after a burst, on the SM's clock
-    u32 padding;
+    u32 producers;
+    u64 idle_sms[kMaxSms / 64];  // bit per SM id: its CTA is no producer
 };
-static_assert(sizeof(BurstArguments) == 80);
+static_assert(sizeof(BurstArguments) == 112);
 
-// Tells every producer the same start. Runs once, before the first store: a barrier of atomics inside the
-// timed region would wait behind the outstanding stores and swallow their backpressure.
-__device__ u64 agree_on_start(const BurstArguments& arguments) {
+// A producer's number and the start that all producers share; 0 when they did not all arrive.
+struct Enrolment {
+    u32 lane;
+    u64 start_ns;
+};
+
+__device__ bool on_idle_sm(const BurstArguments& arguments) {
+    const u32 sm = sm_id();
+    return sm >= kMaxSms || (arguments.idle_sms[sm / 64] >> (sm % 64) & 1) != 0;
+}
+
+// Numbers the producers and tells them one start. Runs once, before the first store: a barrier of atomics inside
+// the timed region would wait behind the outstanding stores and swallow their backpressure.
+__device__ Enrolment enrol(const BurstArguments& arguments) {
     Control* control = arguments.control;
-    const u32 arrived = atomicAdd(&control->arrived, 1) + 1;
-    if (arrived == gridDim.x) {
+    const u32 lane = atomicAdd(&control->arrived, 1);
+    if (lane + 1 == arguments.producers) {
         atomicExch(&control->start_ns, global_timer_ns() + kStartDelayNs);
     }
     const u64 give_up_ns = global_timer_ns() + kArrivalTimeoutNs;
     u64 start_ns = 0;
     while ((start_ns = *reinterpret_cast<volatile u64*>(&control->start_ns)) == 0) {
         if (global_timer_ns() > give_up_ns) {
-            control->fault = {1, blockIdx.x, gridDim.x, *reinterpret_cast<volatile u32*>(&control->arrived)};
-            return 0;
+            control->fault = {1, lane, arguments.producers, *reinterpret_cast<volatile u32*>(&control->arrived)};
+            break;
         }
     }
-    return start_ns;
+    return {lane, start_ns};
 }
 
 // One producer's side of a burst: `prepare` outside the span, `issue` inside it.
 class Producer {
 public:
-    __device__ Producer(const BurstArguments& arguments, char* piece)
-        : ring_(arguments.destination + blockIdx.x * arguments.ring_bytes),
+    __device__ Producer(const BurstArguments& arguments, u32 lane, char* piece)
+        : ring_(arguments.destination + lane * arguments.ring_bytes),
           slots_(static_cast<u32>(arguments.ring_bytes / arguments.burst_bytes)),
           burst_bytes_(arguments.burst_bytes),
           piece_(piece) {
@@ -156,31 +169,34 @@ __device__ SharedLayout shared_layout() {
     return {shared, reinterpret_cast<SpanRecord*>(shared + kPieceBytes)};
 }
 
-__device__ void flush(const BurstArguments& arguments, const SpanRecord* staged, u32 records) {
-    flush_spans(arguments.spans + static_cast<u64>(blockIdx.x) * arguments.span_capacity, staged, records,
-                threadIdx.x, kThreads);
+__device__ void flush(const BurstArguments& arguments, u32 lane, const SpanRecord* staged, u32 records) {
+    flush_spans(arguments.spans + static_cast<u64>(lane) * arguments.span_capacity, staged, records, threadIdx.x,
+                kThreads);
 }
 
 }  // namespace xstage
 
 using namespace xstage;
 
-extern "C" __global__ void __launch_bounds__(kThreads, 1) periodic_bursts(const BurstArguments arguments) {
+extern "C" __global__ void __launch_bounds__(kThreads, 1) periodic_bursts(const __grid_constant__ BurstArguments arguments) {
+    if (on_idle_sm(arguments)) {
+        return;
+    }
     const SharedLayout shared = shared_layout();
-    __shared__ u64 start_ns;
+    __shared__ Enrolment enrolment;
     __shared__ bool active;
     __shared__ u32 records;
-    Producer producer(arguments, shared.piece);
     SpanRecorder recorder(shared.spans, arguments.span_capacity);
-
     if (threadIdx.x == 0) {
-        start_ns = agree_on_start(arguments);
+        enrolment = enrol(arguments);
         recorder.open();
     }
     __syncthreads();
+    const auto [lane, start_ns] = enrolment;
     if (start_ns == 0) {
         return;
     }
+    Producer producer(arguments, lane, shared.piece);
     // A common deadline and not a number of bursts: service is uneven, and a producer that finished early
     // would leave the others a faster path.
     const u64 stop_ns = start_ns + arguments.window_ns;
@@ -205,28 +221,31 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) periodic_bursts(const 
         }
     }
     if (threadIdx.x == 0) {
-        records = recorder.close(&arguments.lanes[blockIdx.x], blockIdx.x, burst);
+        records = recorder.close(&arguments.lanes[lane], lane, burst);
     }
     producer.finish();
     __syncthreads();
-    flush(arguments, shared.spans, records);
+    flush(arguments, lane, shared.spans, records);
 }
 
-extern "C" __global__ void __launch_bounds__(kThreads, 1) isolated_bursts(const BurstArguments arguments) {
+extern "C" __global__ void __launch_bounds__(kThreads, 1) isolated_bursts(const __grid_constant__ BurstArguments arguments) {
+    if (on_idle_sm(arguments)) {
+        return;
+    }
     const SharedLayout shared = shared_layout();
-    __shared__ u64 start_ns;
+    __shared__ Enrolment enrolment;
     __shared__ u32 records;
-    Producer producer(arguments, shared.piece);
     SpanRecorder recorder(shared.spans, arguments.span_capacity);
-
     if (threadIdx.x == 0) {
-        start_ns = agree_on_start(arguments);
+        enrolment = enrol(arguments);
         recorder.open();
     }
     __syncthreads();
+    const auto [lane, start_ns] = enrolment;
     if (start_ns == 0) {
         return;
     }
+    Producer producer(arguments, lane, shared.piece);
     for (u32 burst = 0; burst < arguments.bursts; ++burst) {
         producer.prepare(burst);
         __syncthreads();
@@ -241,11 +260,11 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) isolated_bursts(const 
         }
     }
     if (threadIdx.x == 0) {
-        records = recorder.close(&arguments.lanes[blockIdx.x], blockIdx.x, arguments.bursts);
+        records = recorder.close(&arguments.lanes[lane], lane, arguments.bursts);
     }
     producer.finish();
     __syncthreads();
-    flush(arguments, shared.spans, records);
+    flush(arguments, lane, shared.spans, records);
 }
 
 // Smallest step of the global timer, in ns: the resolution of every common deadline.

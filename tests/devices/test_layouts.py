@@ -22,13 +22,16 @@ def struct_fields(source: str, name: str) -> list[tuple[str, int]]:
     text = re.sub(r"//.*", "", (data_dir("kernels") / source).read_text())
     body = re.search(rf"struct {name} {{(.*?)}};", text, re.DOTALL)
     assert body is not None
+    constants = {key: int(value) for key, value in re.findall(r"constexpr u32 (\w+) = (\d+);", text)}
     fields: list[tuple[str, int]] = []
     for declaration in body[1].split(";"):
-        match = re.fullmatch(r"(?:const )?(\w+)( ?\*)? ?(\w+)", declaration.strip())
+        match = re.fullmatch(r"(?:const )?(\w+)( ?\*)? ?(\w+)(?:\[(\w+) / (\d+)\])?", declaration.strip())
         if match is None:
             assert not declaration.strip()
         elif match[2] or match[1] in _SIZES:
-            fields.append((_RENAMED.get(match[3], match[3]), 8 if match[2] else _SIZES[match[1]]))
+            count = constants[match[4]] // int(match[5]) if match[4] else 1
+            size = 8 if match[2] else count * _SIZES[match[1]]
+            fields.append((_RENAMED.get(match[3], match[3]), size))
         else:
             fields += struct_fields(source, match[1])
     return fields
@@ -50,9 +53,8 @@ def test_struct_matches_its_dtype(source: str, name: str, dtype: np.dtype[np.voi
     # Fields in this order are naturally aligned, so C++ pads nothing either.
     offsets = np.cumsum([0] + [dtype[field].itemsize for field in dtype.names])
     assert [dtype.fields[field][1] for field in dtype.names] == offsets[:-1].tolist()  # type: ignore[index]
-    assert all(
-        offset % dtype[field].itemsize == 0 for field, offset in zip(dtype.names, offsets, strict=False)
-    )
+    alignments = [dtype[field].base.itemsize for field in dtype.names]
+    assert all(offset % alignment == 0 for alignment, offset in zip(alignments, offsets, strict=False))
 
 
 def test_span_kinds_of_the_kernels_are_those_of_the_host() -> None:

@@ -31,7 +31,9 @@ class BurstPoint:
     common start, so that all are active up to the same deadline. ``isolated``: ``bursts`` bursts,
     each starting on a common deadline, ``gap_ns`` from start to start.
 
-    Two points that compare equal ask for the same measurement; ``repeat`` tells repetitions apart.
+    The hardware chooses the SMs, unless ``idle_sms`` names those that are to stay idle: then every other SM
+    has a producer. Two points that compare equal ask for the same measurement; ``repeat`` tells repetitions
+    apart.
     """
 
     mode: BurstMode
@@ -43,6 +45,7 @@ class BurstPoint:
     window_ns: int = 0  # periodic only
     bursts: int = 0  # isolated only
     repeat: int = 0
+    idle_sms: tuple[int, ...] = ()
 
     @property
     def volume_bytes(self) -> int:

@@ -36,7 +36,8 @@ BURST_ARGUMENTS = np.dtype(
         ("nonce", "<u4"),
         ("span_capacity", "<u4"),
         ("gap_cycles", "<u4"),
-        ("padding", "<u4"),
+        ("producers", "<u4"),
+        ("idle_sms", "<u8", (4,)),
     ]
 )
 CONTROL = np.dtype(
@@ -63,6 +64,12 @@ def check_point(point: BurstPoint, sm_count: int) -> None:
         raise UsageError(
             f"{point.producers} producers do not fit a GPU of {sm_count} SMs (one producer an SM)",
             f"use 1 to {sm_count} producers",
+        )
+    active = sm_count - len(set(point.idle_sms))
+    if point.idle_sms and (point.producers != active or not set(point.idle_sms) <= set(range(sm_count))):
+        raise UsageError(
+            f"{point.producers} producers and idle SMs {point.idle_sms} do not make {sm_count} SMs",
+            "name each idle SM once, and have a producer on every other",
         )
     if point.burst_bytes < VECTOR_BYTES or point.burst_bytes % VECTOR_BYTES:
         raise UsageError(
@@ -116,7 +123,7 @@ class BurstLauncher:
         launch(
             kernels.periodic if point.mode == "periodic" else kernels.isolated,
             self._stream,
-            grid=(point.producers, 1),
+            grid=(point.producers + len(point.idle_sms), 1),
             threads=THREADS,
             shared_bytes=self.shared_bytes,
             arguments=arguments,
@@ -145,6 +152,9 @@ class BurstLauncher:
         arguments["bursts"] = point.bursts
         arguments["nonce"] = nonce
         arguments["span_capacity"] = self.span_capacity
+        arguments["producers"] = point.producers
+        for sm_id in point.idle_sms:
+            arguments["idle_sms"][0, sm_id // 64] |= np.uint64(1 << sm_id % 64)
         # At the nominal clock: the realised gap is what the spans say.
         arguments["gap_cycles"] = (
             round(point.gap_ns * self._clock_mhz / 1000) if point.mode == "periodic" else 0
