@@ -1,0 +1,90 @@
+"""Budgets and rules of the fused FlashAttention."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import ceil
+
+from xstage_tune.configs.architecture import Architecture
+from xstage_tune.configs.budget import Budget, Term, Violation
+from xstage_tune.configs.schema import AttentionConfig
+from xstage_tune.platforms.schema import Compute
+from xstage_tune.workloads.schema import OUTPUT_BYTES, AttentionWorkload
+
+_WARPGROUP_THREADS = 128
+_WARPGROUP_ROWS = 64
+_ACCUMULATOR_BYTES = 4
+_PRODUCER_REGISTERS = 32
+_BOOKKEEPING_REGISTERS = 24  # row maxima and sums, addresses, loop state
+_BARRIER_BYTES = 1024
+_OUTPUT_BUFFERS = {"alias-q": 0, "alias-v": 0, "dedicated-x1": 1, "dedicated-x2": 2}
+
+
+def attention_budgets(
+    config: AttentionConfig, workload: AttentionWorkload, architecture: Architecture, compute: Compute
+) -> tuple[Budget, ...]:
+    """Shared memory, and where scores and output accumulate."""
+    shared = Budget("shared memory", "B", compute.shared_bytes_per_cta, _shared_terms(config, workload))
+    if architecture.tensor_memory:
+        return shared, _tensor_memory(config, workload, compute)
+    return shared, *_registers(config, workload, architecture, compute)
+
+
+def attention_rules(config: AttentionConfig, architecture: Architecture) -> Iterator[Violation]:
+    """Rules of shape, and that an aliased output fits into the buffer that it takes over."""
+    if config.block_m % architecture.mma_m:
+        yield _mma_shape(
+            f"block_m = {config.block_m} is not a multiple of the MMA's {architecture.mma_m} rows"
+        )
+    if config.block_n % 16 or config.block_n > architecture.mma_n_max:
+        # 16 also is the depth of the second product, P V.
+        yield _mma_shape(f"block_n = {config.block_n} is not a multiple of 16 up to {architecture.mma_n_max}")
+    if config.output_staging == "alias-v" and config.block_m > config.kv_stages * config.block_n:
+        rows = config.kv_stages * config.block_n
+        yield Violation(
+            "output staging",
+            f"an output of {config.block_m} rows does not fit into V buffers of {rows}",
+            config.block_m,
+            rows,
+        )
+
+
+def _shared_terms(config: AttentionConfig, workload: AttentionWorkload) -> tuple[Term, ...]:
+    row_bytes = workload.head_dim * OUTPUT_BYTES
+    return (
+        Term("Q", config.block_m * row_bytes),
+        Term("KV stages", 2 * config.kv_stages * config.block_n * row_bytes),
+        Term("output staging", _OUTPUT_BUFFERS[config.output_staging] * config.block_m * row_bytes),
+        Term("barriers", _BARRIER_BYTES),
+    )
+
+
+def _tensor_memory(config: AttentionConfig, workload: AttentionWorkload, compute: Compute) -> Budget:
+    # Scores alternate between two buffers, so that softmax overlaps the next QK^T.
+    scores = 2 * config.block_m * config.block_n * _ACCUMULATOR_BYTES
+    output = config.block_m * workload.head_dim * _ACCUMULATOR_BYTES
+    terms = (Term("scores", scores), Term("output", output))
+    return Budget("tensor memory", "B", compute.tensor_memory_bytes_per_sm, terms)
+
+
+def _registers(
+    config: AttentionConfig, workload: AttentionWorkload, architecture: Architecture, compute: Compute
+) -> tuple[Budget, Budget]:
+    elements = _WARPGROUP_ROWS * config.block_n // _WARPGROUP_THREADS
+    thread_terms = (
+        Term("scores", elements),
+        Term("probabilities", elements // 2),  # as bf16 pairs, the register operand of P V
+        Term("output", _WARPGROUP_ROWS * workload.head_dim // _WARPGROUP_THREADS),
+        Term("bookkeeping", _BOOKKEEPING_REGISTERS),
+    )
+    thread = Budget("registers of a math thread", "registers", architecture.thread_registers, thread_terms)
+    groups = ceil(config.block_m / _WARPGROUP_ROWS)
+    file_terms = (
+        Term("math warpgroups", groups * _WARPGROUP_THREADS * 8 * ceil(thread.used / 8)),
+        Term("TMA warpgroup", _WARPGROUP_THREADS * _PRODUCER_REGISTERS),
+    )
+    return thread, Budget("register file", "registers", compute.registers_per_sm, file_terms)
+
+
+def _mma_shape(message: str) -> Violation:
+    return Violation("MMA shape", message)

@@ -1,0 +1,143 @@
+"""Configs that need no search, as pure functions of the shapes: the historical default, today's heuristics."""
+
+from __future__ import annotations
+
+from math import ceil
+
+from xstage_tune.configs.architecture import Architecture, architecture_of, compute_of
+from xstage_tune.configs.megamoe_budget import stage_bytes
+from xstage_tune.configs.resources import check_config
+from xstage_tune.configs.schema import AttentionConfig, KernelConfig, MegaMoeConfig, Schedule
+from xstage_tune.devices.base import StoreFlavour
+from xstage_tune.errors import UsageError
+from xstage_tune.platforms.schema import PlatformProfile
+from xstage_tune.workloads.routing import busiest_rank, local_tokens_per_expert
+from xstage_tune.workloads.schema import MoeWorkload, Workload
+
+#: Rows of tokens that DeepGEMM's MegaMoE chooses from.
+_BLOCK_M = (16, 32, 64, 96, 128, 192)
+#: Widths of N-tiles, the usual one first.
+_BLOCK_N = (128, 64, 256)
+#: Bytes of a swizzled row of operands, which fix block_k.
+_SWIZZLE_BYTES = 128
+_STAGING_DEPTH = 2
+_EPILOGUE_WARPS = 8
+_MOST_STAGES = 8
+#: DeepGEMM lets a wave's Linear-1 tiles fill the SMs twice, against imbalance among its experts.
+_WAVE_FILLINGS = 2
+
+
+def default_config(workload: Workload, platform: PlatformProfile) -> KernelConfig:
+    """The baseline that a tuned config has to beat.
+
+    MoE: the expert-wave schedule that the paper compares with, with DeepGEMM's static choices: the fewest
+    tokens a row that hold the mean tokens of an expert, 128 columns, a 128-byte depth, two staged tiles, as
+    many stages as fit, and the fewest experts a wave whose Linear-1 tiles fill all SMs twice, rounded up to
+    a divisor of the local experts. Attention: 128x128 tiles with two KV stages, the output in V's buffer,
+    heads in turn, as FlashAttention does.
+
+    Raises:
+        UsageError: no such config fits the shapes or the platform; says which limit binds.
+    """
+    if isinstance(workload, MoeWorkload):
+        base = _megamoe_base(workload, platform)
+        wave = Schedule(kind="wave", experts_per_wave=_experts_per_wave(base, workload, platform))
+        return base.model_copy(update={"schedule": wave})
+    return _first_feasible([_attention(128, n, platform) for n in (128, 64)], workload, platform)
+
+
+def heuristic_configs(workload: Workload, platform: PlatformProfile) -> dict[str, KernelConfig]:
+    """What today's libraries would run, by name.
+
+    MoE: the default's tiles under DeepGEMM's ``alternating`` schedule, and under the ``clamped-lag`` of its
+    open Hopper change. Attention: FlashAttention-3's 128x176 tile where it fits.
+
+    Raises:
+        UsageError: as :func:`default_config`.
+    """
+    if isinstance(workload, MoeWorkload):
+        base = _megamoe_base(workload, platform)
+        return {
+            "alternating": base,
+            "clamped-lag": base.model_copy(update={"schedule": Schedule(kind="clamped-lag")}),
+        }
+    wide = _attention(128, 176, platform)
+    return {"fa3-tile": wide} if check_config(wide, workload, platform).feasible else {}
+
+
+def fitting_stages(config: MegaMoeConfig, workload: MoeWorkload, platform: PlatformProfile) -> int:
+    """Most pipeline stages, up to 8, that fit beside the rest of ``config``; 0 when none does."""
+    architecture, limit = architecture_of(platform), compute_of(platform).shared_bytes_per_cta
+    shared = check_config(config, workload, platform).budgets[0]
+    one = stage_bytes(config, workload, architecture)
+    # Each stage also has two barriers, of 8 bytes.
+    rest = shared.used - config.pipeline_stages * (one + 16)
+    return max(0, min(_MOST_STAGES, (limit - rest) // (one + 16)))
+
+
+def preferred_flavour(platform: PlatformProfile) -> StoreFlavour:
+    """The store flavour that the platform has times for; register stores where it has both."""
+    flavours = {point.flavour for point in platform.issue}
+    return "st.v4" if "st.v4" in flavours else "tma"
+
+
+def _megamoe_base(workload: MoeWorkload, platform: PlatformProfile) -> MegaMoeConfig:
+    """The static choices under the alternating schedule, which has no parameter."""
+    architecture = architecture_of(platform)
+    tokens = local_tokens_per_expert(workload, busiest_rank(workload)).mean()
+    block_m = next((m for m in _BLOCK_M if m >= tokens), _BLOCK_M[-1])
+    smaller = [m for m in reversed(_BLOCK_M) if m <= block_m]
+    candidates = [_megamoe(m, n, workload, platform, architecture) for n in _BLOCK_N for m in smaller]
+    chosen = _first_feasible(candidates, workload, platform)
+    assert isinstance(chosen, MegaMoeConfig)
+    return chosen
+
+
+def _megamoe(
+    block_m: int, block_n: int, workload: MoeWorkload, platform: PlatformProfile, architecture: Architecture
+) -> MegaMoeConfig:
+    step = architecture.mma_n_step * architecture.cta_group
+    one_stage = MegaMoeConfig(
+        block_m=step * ceil(block_m / step),
+        block_n=block_n,
+        block_k=int(_SWIZZLE_BYTES / workload.activation_bytes),
+        pipeline_stages=1,
+        staging_depth=_STAGING_DEPTH,
+        schedule=Schedule(kind="alternating"),
+        store_flavour=preferred_flavour(platform),
+        epilogue_warps=_EPILOGUE_WARPS,
+    )
+    return one_stage.model_copy(
+        update={"pipeline_stages": max(1, fitting_stages(one_stage, workload, platform))}
+    )
+
+
+def _experts_per_wave(config: MegaMoeConfig, workload: MoeWorkload, platform: PlatformProfile) -> int:
+    tokens = local_tokens_per_expert(workload, busiest_rank(workload)).mean()
+    tiles = max(1, ceil(tokens / config.block_m)) * workload.linear1_shape[0] // config.block_n
+    wanted = min(workload.local_experts, ceil(_WAVE_FILLINGS * platform.gpu.sm_count / tiles))
+    return next(n for n in range(wanted, workload.local_experts + 1) if workload.local_experts % n == 0)
+
+
+def _attention(block_m: int, block_n: int, platform: PlatformProfile) -> AttentionConfig:
+    return AttentionConfig(
+        block_m=block_m,
+        block_n=block_n,
+        kv_stages=2,
+        output_staging="alias-v",
+        tile_order="sequential",
+        store_flavour=preferred_flavour(platform),
+    )
+
+
+def _first_feasible(
+    candidates: list[AttentionConfig] | list[MegaMoeConfig], workload: Workload, platform: PlatformProfile
+) -> KernelConfig:
+    for config in candidates:
+        if check_config(config, workload, platform).feasible:
+            return config
+    problem = check_config(candidates[0], workload, platform).violations[0]
+    raise UsageError(
+        f"workload '{workload.name}' has no default config on '{platform.name}': {problem.message}",
+        "give a shape that tiles divide, or another platform",
+    )

@@ -1,0 +1,140 @@
+"""Budgets and rules of the fused MoE kernel.
+
+Tokens are the columns and weights the rows of the MMA (``D^T = W X^T``): small batches then waste columns in
+steps of 8 or 16, not rows of 64 or 128.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import ceil
+
+from xstage_tune.configs.architecture import Architecture
+from xstage_tune.configs.budget import Budget, Term, Violation
+from xstage_tune.configs.schema import MegaMoeConfig
+from xstage_tune.platforms.schema import Compute
+from xstage_tune.workloads.schema import OUTPUT_BYTES, MoeWorkload
+
+WARPGROUP_THREADS = 128
+_ACCUMULATOR_BYTES = 4
+_PRODUCER_REGISTERS = 40  # of each thread of the TMA warpgroup after setmaxnreg
+_EPILOGUE_REGISTERS = 64
+_BOOKKEEPING_REGISTERS = 40  # addresses, loop state, scales in flight
+_TENSOR_MEMORY_LANES = 128
+_MBARRIER_BYTES = 8
+#: Scheduler state, row counters in flight and the span recorder's slots.
+_SCHEDULER_BYTES = 2048
+#: One 4-byte group of block scales covers this much reduction depth of a row.
+_SCALE_GROUP_DEPTH = 128
+
+
+def megamoe_budgets(
+    config: MegaMoeConfig, workload: MoeWorkload, architecture: Architecture, compute: Compute
+) -> tuple[Budget, ...]:
+    """Shared memory, and where the accumulators live."""
+    shared = Budget(
+        "shared memory", "B", compute.shared_bytes_per_cta, _shared_terms(config, workload, architecture)
+    )
+    if architecture.tensor_memory:
+        return shared, _tensor_memory(config, workload, compute)
+    return shared, *_registers(config, workload, architecture, compute)
+
+
+def stage_bytes(config: MegaMoeConfig, workload: MoeWorkload, architecture: Architecture) -> int:
+    """Shared memory of one pipeline stage: both operands and their block scales."""
+    tokens = config.block_m // architecture.cta_group
+    # Weights narrower than a byte are widened to bytes on their way: the MMA reads them so.
+    weight = max(1.0, workload.weight_bytes)
+    operands = config.block_k * (tokens * workload.activation_bytes + config.block_n * weight)
+    scales = 4 * (tokens + config.block_n) * ceil(config.block_k / _SCALE_GROUP_DEPTH)
+    return int(operands) + (scales if workload.precision != "bf16" else 0)
+
+
+def math_warpgroups(config: MegaMoeConfig) -> int:
+    """Warpgroups that share a tile's accumulators on Hopper."""
+    return 1 if config.block_n <= 64 else 2
+
+
+def megamoe_rules(
+    config: MegaMoeConfig, workload: MoeWorkload, architecture: Architecture
+) -> Iterator[Violation]:
+    """Rules of shape: what must divide what, and the instruction's own limits."""
+    for name, columns in (("2*intermediate", workload.linear1_shape[0]), ("hidden", workload.hidden)):
+        if columns % config.block_n:
+            yield _divisibility(f"{name} = {columns} is not a multiple of block_n = {config.block_n}")
+        elif columns // config.block_n % architecture.cta_group:
+            yield _divisibility(
+                f"{name} = {columns} makes {columns // config.block_n} N-tiles of {config.block_n}: "
+                f"not a multiple of the {architecture.cta_group} CTAs of a pair"
+            )
+    for name, depth in (("hidden", workload.hidden), ("intermediate", workload.intermediate)):
+        if depth % config.block_k:
+            yield _divisibility(f"{name} = {depth} is not a multiple of block_k = {config.block_k}")
+    if config.block_n % architecture.mma_m:
+        yield _mma_shape(
+            f"block_n = {config.block_n} is not a multiple of the MMA's {architecture.mma_m} rows"
+        )
+    step = architecture.mma_n_step * architecture.cta_group
+    if config.block_m % step or config.block_m > architecture.mma_n_max:
+        yield _mma_shape(
+            f"block_m = {config.block_m} is not a multiple of {step} up to {architecture.mma_n_max}"
+        )
+    if config.epilogue_warps % 4:
+        yield _mma_shape(f"epilogue_warps = {config.epilogue_warps} is not whole warpgroups of 4")
+    wave = config.schedule.experts_per_wave
+    if wave is not None and wave > workload.local_experts:
+        yield Violation(
+            "schedule", f"experts_per_wave = {wave} of {workload.local_experts} local experts",
+            wave, workload.local_experts,
+        )  # fmt: skip
+
+
+def _shared_terms(
+    config: MegaMoeConfig, workload: MoeWorkload, architecture: Architecture
+) -> tuple[Term, ...]:
+    # Tensor memory holds the tiles that wait; shared memory then only holds the one being stored.
+    buffers = 1 if architecture.tensor_memory else config.staging_depth
+    barriers = 2 * (config.pipeline_stages + config.staging_depth) * _MBARRIER_BYTES
+    return (
+        Term("operand stages", config.pipeline_stages * stage_bytes(config, workload, architecture)),
+        Term("output staging", buffers * config.block_m * config.block_n * OUTPUT_BYTES),
+        Term("barriers and scheduler", barriers + _SCHEDULER_BYTES),
+    )
+
+
+def _tensor_memory(config: MegaMoeConfig, workload: MoeWorkload, compute: Compute) -> Budget:
+    accumulators = config.staging_depth * config.block_m * config.block_n * _ACCUMULATOR_BYTES
+    # A column of scales serves 32 rows of all lanes; both operands keep one k-block of them.
+    columns = ceil(config.block_n / 32) + ceil(config.block_m / 32)
+    scales = columns * _TENSOR_MEMORY_LANES * _ACCUMULATOR_BYTES if workload.precision != "bf16" else 0
+    terms = (Term("accumulators", accumulators), Term("block scales", scales))
+    return Budget("tensor memory", "B", compute.tensor_memory_bytes_per_sm, terms)
+
+
+def _registers(
+    config: MegaMoeConfig, workload: MoeWorkload, architecture: Architecture, compute: Compute
+) -> tuple[Budget, Budget]:
+    groups = math_warpgroups(config)
+    accumulators = config.block_m * config.block_n // (WARPGROUP_THREADS * groups)
+    # FP8 accumulates with few bits on Hopper: partial sums are promoted into a second set.
+    promotion = accumulators if workload.precision != "bf16" else 0
+    thread_terms = (
+        Term("accumulators", accumulators),
+        Term("promotion", promotion),
+        Term("bookkeeping", _BOOKKEEPING_REGISTERS),
+    )
+    thread = Budget("registers of a math thread", "registers", architecture.thread_registers, thread_terms)
+    file_terms = (
+        Term("math warpgroups", groups * WARPGROUP_THREADS * 8 * ceil(thread.used / 8)),
+        Term("TMA warpgroup", WARPGROUP_THREADS * _PRODUCER_REGISTERS),
+        Term("epilogue warps", config.epilogue_warps * 32 * _EPILOGUE_REGISTERS),
+    )
+    return thread, Budget("register file", "registers", compute.registers_per_sm, file_terms)
+
+
+def _divisibility(message: str) -> Violation:
+    return Violation("divisibility", message)
+
+
+def _mma_shape(message: str) -> Violation:
+    return Violation("MMA shape", message)

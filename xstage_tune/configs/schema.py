@@ -1,0 +1,103 @@
+"""Configs of the fused kernels: what a search chooses and a deployment compiles.
+
+Strict, as profiles are. A config alone is only well formed; whether it fits a workload and a platform is
+:func:`xstage_tune.configs.resources.check_config`'s question.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import model_validator
+
+from xstage_tune.devices.base import StoreFlavour
+from xstage_tune.profile_types import Count, Strict
+
+ScheduleKind = Literal["wave", "interleaved", "alternating", "clamped-lag"]
+#: Where a finished attention tile waits for its stores: in the buffer of Q or of V, or in its own.
+OutputStaging = Literal["alias-q", "alias-v", "dedicated-x1", "dedicated-x2"]
+#: As the simulator's ``attention_order`` defines them.
+TileOrder = Literal["sequential", "rotated", "spread"]
+
+_PARAMETER_OF: dict[ScheduleKind, str] = {"wave": "experts_per_wave", "interleaved": "lead_rows"}
+
+
+class Schedule(Strict):
+    """Order of Linear-1 and Linear-2 tiles.
+
+    ``wave``: Linear-1 of ``experts_per_wave`` experts, then their Linear-2, then the next wave.
+    ``interleaved``: Algorithm 1 with D = ``lead_rows``; the ratio of Linear-1 to Linear-2 tiles follows from
+    the tile shapes. ``alternating``: today's DeepGEMM, strict 1:1 after a Linear-1 warm-up.
+    ``clamped-lag``: its open Hopper change, Linear-2 clamp(0.45*units, 8, 64) units behind.
+    """
+
+    kind: ScheduleKind
+    experts_per_wave: Count | None = None
+    lead_rows: Count | None = None
+
+    @model_validator(mode="after")
+    def _keys_fit_the_kind(self) -> Schedule:
+        needed = _PARAMETER_OF.get(self.kind)
+        if needed is not None and getattr(self, needed) is None:
+            raise ValueError(f"kind '{self.kind}' needs the key '{needed}'")
+        for kind, key in _PARAMETER_OF.items():
+            if getattr(self, key) is not None and self.kind != kind:
+                raise ValueError(f"key '{key}' is for kind '{kind}', not '{self.kind}'")
+        return self
+
+    @property
+    def label(self) -> str:
+        """In a few characters, for tables."""
+        if self.kind == "wave":
+            return f"wave of {self.experts_per_wave}"
+        return f"interleaved D={self.lead_rows}" if self.kind == "interleaved" else self.kind
+
+
+class MegaMoeConfig(Strict):
+    """One variant of the fused MoE kernel.
+
+    A tile is ``block_m`` tokens by ``block_n`` output columns. Its operands come in ``pipeline_stages`` buffers
+    of ``block_k`` elements of depth. ``staging_depth`` finished tiles may wait for their stores, or be under
+    them, by ``epilogue_warps``.
+    """
+
+    kind: Literal["megamoe"] = "megamoe"
+    block_m: Count
+    block_n: Count
+    block_k: Count
+    pipeline_stages: Count
+    staging_depth: Count
+    schedule: Schedule
+    store_flavour: StoreFlavour
+    epilogue_warps: Count
+
+    @property
+    def label(self) -> str:
+        """In one line, for tables."""
+        tile = f"{self.block_m}x{self.block_n}x{self.block_k}"
+        depths = f"{self.pipeline_stages} stages, staging {self.staging_depth}"
+        return f"{tile}, {self.schedule.label}, {depths}, {self.store_flavour}, {self.epilogue_warps} warps"
+
+
+class AttentionConfig(Strict):
+    """One variant of the fused FlashAttention.
+
+    A tile is ``block_m`` query rows, which meet ``block_n`` KV rows at a time, held in ``kv_stages`` buffers.
+    """
+
+    kind: Literal["attention"] = "attention"
+    block_m: Count
+    block_n: Count
+    kv_stages: Count
+    output_staging: OutputStaging
+    tile_order: TileOrder
+    store_flavour: StoreFlavour
+
+    @property
+    def label(self) -> str:
+        """In one line, for tables."""
+        tile = f"{self.block_m}x{self.block_n}, {self.kv_stages} KV stages"
+        return f"{tile}, {self.output_staging}, {self.tile_order}, {self.store_flavour}"
+
+
+KernelConfig = MegaMoeConfig | AttentionConfig
