@@ -96,7 +96,7 @@ def _megamoe_base(workload: MoeWorkload, platform: PlatformProfile) -> MegaMoeCo
 def _megamoe(
     block_m: int, block_n: int, workload: MoeWorkload, platform: PlatformProfile, architecture: Architecture
 ) -> MegaMoeConfig:
-    step = architecture.mma_n_step * architecture.cta_group
+    step = architecture.mma_n_step
     one_stage = MegaMoeConfig(
         block_m=step * ceil(block_m / step),
         block_n=block_n,

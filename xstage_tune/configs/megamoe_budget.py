@@ -74,7 +74,7 @@ def megamoe_rules(
         yield _mma_shape(
             f"block_n = {config.block_n} is not a multiple of the MMA's {architecture.mma_m} rows"
         )
-    step = architecture.mma_n_step * architecture.cta_group
+    step = architecture.mma_n_step
     if config.block_m % step or config.block_m > architecture.mma_n_max:
         yield _mma_shape(
             f"block_m = {config.block_m} is not a multiple of {step} up to {architecture.mma_n_max}"
