@@ -98,7 +98,9 @@ def test_the_copy_rate_is_at_least_the_drain(device: SimulatorDevice) -> None:
     assert device.copy_rate("peer").samples_bytes_per_s == (717e9,)
 
 
-@pytest.mark.parametrize(("change", "message"), [({"path": "host"}, "path 'peer'"), ({"producers": 149}, "148 SMs")])
+@pytest.mark.parametrize(
+    ("change", "message"), [({"path": "host"}, "path 'peer'"), ({"producers": 149}, "148 SMs")]
+)
 def test_what_the_platform_cannot_run_is_refused(
     device: SimulatorDevice, change: dict[str, object], message: str
 ) -> None:

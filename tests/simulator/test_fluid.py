@@ -56,7 +56,9 @@ def test_aligned_periodic_bursts_obey_the_burst_gap_law(
     fits = float(burst_gap.peak_outstanding_bytes(**{k: v for k, v in law.items() if k != "gap_ns"}))
     if filling > 400 or fits > capacity_mb * 1e6:
         return
-    times = simulate_bursts(periodic(producers, burst_bytes, gap_ns, int((filling + 8) * period_ns) + 1), drain)
+    times = simulate_bursts(
+        periodic(producers, burst_bytes, gap_ns, int((filling + 8) * period_ns) + 1), drain
+    )
     begin = times.begin_ns[times.producer == producers - 1]
     end = times.end_ns[times.producer == producers - 1]
     assert begin[-1] - begin[-2] == pytest.approx(period_ns, rel=EXACT)

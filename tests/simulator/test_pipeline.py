@@ -31,7 +31,7 @@ def one_sm(drain_gb: float = 1000.0, capacity_bytes: float = 1e9) -> DrainModel:
 @given(mainloop_ns=st.integers(500, 9_000), staging_ns=st.integers(0, 3_000))
 @settings(deadline=None, max_examples=40)
 def test_a_steady_wave_stalls_as_equation_15_says(mainloop_ns: int, staging_ns: int) -> None:
-    """Aligned Linear-2 tiles, two slots, drain-limited: T_RS = V/R and dt = T_RS - T_L2 (equations 11, 15)."""
+    """Aligned tiles, two slots, drain-limited: T_RS = V/R and dt = T_RS - T_L2 (equations 11 and 15)."""
     streams = replace(repeated(148, 60, mainloop_ns, TILE), staging_ns=np.full(148 * 60, float(staging_ns)))
     run = simulate(streams, paper_drain(), PipelineConfig(staging_slots=2))
     drain_ns = 148 * TILE / 717
@@ -51,7 +51,7 @@ def test_a_mainloop_that_covers_the_drain_leaves_the_floor(mainloop_ns: int) -> 
 @given(gap_ns=st.integers(500, 9_000), cover_ns=st.integers(0, 500))
 @settings(deadline=None, max_examples=40)
 def test_one_output_slot_stalls_attention_as_equation_19_says(gap_ns: int, cover_ns: int) -> None:
-    """One slot: after the Q-loop the burst blocks all but the cover window of the next one (equations 18, 19).
+    """One slot: a burst blocks the next Q-loop but for its cover window (equations 18 and 19).
 
     Equation 18 counts backpressure only; the stall also holds T0, the floor of issue.
     """
@@ -78,7 +78,9 @@ def test_coupled_to_completion_the_period_is_gap_plus_drain(gap_ns: int, latency
     assert period == pytest.approx(gap_ns + 148 * 32768 / 717 + latency_ns, rel=EXACT)
 
 
-@given(launch=launches(), slots=st.integers(1, 3), coupled=st.booleans(), jitter_ns=st.sampled_from([0.0, 900.0]))
+@given(
+    launch=launches(), slots=st.integers(1, 3), coupled=st.booleans(), jitter_ns=st.sampled_from([0.0, 900.0])
+)
 @settings(deadline=None, max_examples=150)
 def test_every_run_conserves_volume_and_keeps_its_bounds(
     launch: tuple[Streams, DrainModel], slots: int, coupled: bool, jitter_ns: float
@@ -134,7 +136,9 @@ def test_without_contention_depth_never_hurts_and_coupling_never_helps(
     unlimited = replace(drain, capacity_bytes=np.inf)
     single = replace(drain, group_of_sm=(0,), group_share=(1.0,), unit_of_sm=())
     for case, path in ((alone, single), (streams, unlimited)):
-        runs = [simulate(case, path, PipelineConfig(staging_slots=slots)).makespan_ns for slots in (1, 2, 3, 4)]
+        runs = [
+            simulate(case, path, PipelineConfig(staging_slots=slots)).makespan_ns for slots in (1, 2, 3, 4)
+        ]
         assert (np.diff(runs) <= np.array(runs[1:]) * EXACT).all()
         coupled = simulate(case, path, PipelineConfig(staging_slots=2, completion_coupled=True)).makespan_ns
         assert coupled >= runs[1] * (1 - EXACT)
@@ -201,7 +205,9 @@ def drain_for(streams: Streams) -> DrainModel:
 
 
 @pytest.mark.parametrize(("at_end", "stored_ns"), [(False, 50.0), (True, 0.0)])
-def test_a_tile_waits_for_all_signals_of_its_counter_and_their_latency(at_end: bool, stored_ns: float) -> None:
+def test_a_tile_waits_for_all_signals_of_its_counter_and_their_latency(
+    at_end: bool, stored_ns: float
+) -> None:
     streams = chained([-1, -1, 0], [0, 0, -1], 1, at_end=at_end)
     run = simulate(streams, drain_for(streams), PipelineConfig(signal_ns=800.0))
     assert run.dependency_wait_ns.tolist() == [0.0, 0.0, 1800.0 + stored_ns]

@@ -50,6 +50,12 @@ Ints = NDArray[np.int64]
 LINEAR1 = 1
 LINEAR2 = 2
 
+_WAVE_ROUNDS = 2
+_UNIT_ROWS = 8
+_UNITS_PER_GROUP = 4
+_LAG_FRACTION = 0.45
+_LAG_LIMITS = (8, 64)
+
 
 @dataclass(frozen=True)
 class MoeGrid:
@@ -170,12 +176,23 @@ class ClampedLag:
     """
 
 
-Schedule = ExpertWave | Interleaved | Alternating | ClampedLag
+def default_wave(grid: MoeGrid) -> ExpertWave:
+    """DeepGEMM's historical wave: the fewest experts with Linear-1 tiles for two rounds of the SMs.
 
-_UNIT_ROWS = 8
-_UNITS_PER_GROUP = 4
-_LAG_FRACTION = 0.45
-_LAG_LIMITS = (8, 64)
+    It counts every expert at the mean number of tokens, and takes a number that divides the experts.
+    """
+    experts = len(grid.tokens_per_expert)
+    mean_tokens = sum(grid.tokens_per_expert) / experts
+    if mean_tokens < 1:
+        return ExpertWave(experts)
+    tiles = -(-mean_tokens // grid.block_m) * grid.l1_tiles
+    fewest = -(-_WAVE_ROUNDS * grid.sms // tiles)
+    return ExpertWave(
+        next(n for n in range(1, experts + 1) if experts % n == 0 and (n >= fewest or n == experts))
+    )
+
+
+Schedule = ExpertWave | Interleaved | Alternating | ClampedLag
 
 
 @dataclass(frozen=True, slots=True)
