@@ -181,6 +181,7 @@ def _run_compiler(
         include_path=str(root),
         define_macro=[(name, str(value)) for name, value in sorted(defines.items())] or None,
         ptxas_options=list(_ASSEMBLER_OPTIONS),
+        no_cache=True,  # NVRTC's own cache returns the code without the log; ours keeps both
     )
     log = io.StringIO()
     try:
