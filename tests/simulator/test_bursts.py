@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from tests.simulator.cases import h200_drain
-from xstage_tune.devices.base import BurstPoint
+from xstage_tune.calibration.procedure import CalibrationRequest, calibrate
+from xstage_tune.devices.base import BurstPoint, BurstRun, CopyRate
 from xstage_tune.devices.simulator.bursts import BurstJitter, SimulatorDevice, simulate_bursts
 from xstage_tune.errors import DeviceError, UsageError
 from xstage_tune.platforms.loader import load_platform
@@ -96,6 +97,28 @@ def test_the_description_tells_profiles_apart(device: SimulatorDevice) -> None:
 
 def test_the_copy_rate_is_at_least_the_drain(device: SimulatorDevice) -> None:
     assert device.copy_rate("peer").samples_bytes_per_s == (717e9,)
+
+
+class Unobserved:
+    """Nobody watches this calibration."""
+
+    def copied(self, rate: CopyRate) -> None: ...
+
+    def planned(self, total_points: int) -> None: ...
+
+    def measured(self, run: BurstRun) -> None: ...
+
+
+def test_calibrating_the_simulator_gives_back_its_platform(device: SimulatorDevice) -> None:
+    """The whole way from spans to fit; what differs is ticks and finite windows."""
+    result = calibrate(device, CalibrationRequest("peer", budget="quick"), Unobserved())
+    fitted = result.platform
+    assert not result.findings
+    assert fitted.drain.bytes_per_s == pytest.approx(717e9, rel=1e-3)
+    issue = {point.burst_bytes: point.ns for point in fitted.issue if point.producers == 148}
+    assert issue[32768] == pytest.approx(760.0, rel=1e-3)
+    capacity = {point.producers: point.bytes for point in fitted.capacity}
+    assert capacity[148] == pytest.approx(4.25 * 2**20, rel=0.01)
 
 
 @pytest.mark.parametrize(

@@ -65,7 +65,7 @@ def simulate_bursts(point: BurstPoint, drain: DrainModel, jitter: BurstJitter = 
         deadline_ns=np.inf if isolated else float(point.window_ns),
         most_bursts=point.bursts if isolated else np.iinfo(np.int64).max,
         isolated=isolated,
-        spin_jitter_ns=jitter.spin_ns,
+        spin_jitter_ns=float(jitter.spin_ns),
         seed=int(rng.integers(2**62)),
     )
     timers = new_timers(point.producers)

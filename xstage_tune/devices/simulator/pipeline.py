@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -196,14 +197,14 @@ def simulate(streams: Streams, drain: DrainModel, config: PipelineConfig) -> Pip
     bursts = int(np.count_nonzero(streams.remote_bytes)) if config.trace_occupancy else 0
     fluid = new_fluid(drain, sizes, traced_bursts=bursts)
     tiles = kernel.Tiles(
-        first=streams.first,
-        mainloop_ns=streams.mainloop_ns,
-        slot_offset_ns=streams.slot_offset_ns,
-        staging_ns=streams.staging_ns,
+        first=_column(streams.first, np.int64),
+        mainloop_ns=_column(streams.mainloop_ns, np.float64),
+        slot_offset_ns=_column(streams.slot_offset_ns, np.float64),
+        staging_ns=_column(streams.staging_ns, np.float64),
         size=size_of_tile,
-        waits_on=streams.waits_on,
-        signals=streams.signals,
-        signals_at_end=streams.signals_at_end,
+        waits_on=_column(streams.waits_on, np.int32),
+        signals=_column(streams.signals, np.int32),
+        signals_at_end=_column(streams.signals_at_end, np.bool_),
     )
     times = kernel.Times(*(np.full(streams.tiles, np.nan) for _ in kernel.Times._fields))
     times.stall[:] = 0.0
@@ -211,7 +212,9 @@ def simulate(streams: Streams, drain: DrainModel, config: PipelineConfig) -> Pip
     timers = new_timers(2 * streams.sms)
     for sm in np.flatnonzero(np.diff(streams.first)):
         set_timer(timers, int(sm), float(start_ns[sm]))
-    rules = kernel.Rules(config.signal_ns, config.completion_coupled, config.completion_latency_ns)
+    rules = kernel.Rules(
+        float(config.signal_ns), bool(config.completion_coupled), float(config.completion_latency_ns)
+    )
     events = kernel.run_events(tiles, times, roles, timers, fluid, rules)
     _require_finished(streams, times)
     return PipelineRun(
@@ -224,6 +227,11 @@ def simulate(streams: Streams, drain: DrainModel, config: PipelineConfig) -> Pip
         occupancy=fluid.trace[: fluid.mark[TRACED]].copy(),
         events=int(events),
     )
+
+
+def _column(values: NDArray[Any], dtype: type[Any]) -> NDArray[Any]:
+    """A contiguous, writable column: one type, so that the event loop is compiled once."""
+    return np.require(values, dtype, ["C", "W"])
 
 
 def _burst_sizes(remote_bytes: Floats) -> tuple[Floats, NDArray[np.int32]]:
@@ -247,8 +255,8 @@ def _roles(streams: Streams, staging_slots: int) -> kernel.Roles:
         stalled_at=np.zeros(sms),
         missing=np.bincount(signalled, minlength=streams.counters),
         visible_at=np.zeros(streams.counters),
-        waiting=np.full(streams.counters, NOBODY, np.int32),
-        next_waiting=np.full(sms, NOBODY, np.int32),
+        waiting=np.full(streams.counters, NOBODY, np.int64),
+        next_waiting=np.full(sms, NOBODY, np.int64),
     )
 
 

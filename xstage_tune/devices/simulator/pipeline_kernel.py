@@ -75,8 +75,8 @@ class Roles(NamedTuple):
     stalled_at: NDArray[np.float64]  # since when ON_SLOT
     missing: NDArray[np.int64]  # [counters] signals to come
     visible_at: NDArray[np.float64]  # [counters] when a complete counter is seen
-    waiting: NDArray[np.int32]  # [counters] first SM that waits
-    next_waiting: NDArray[np.int32]
+    waiting: NDArray[np.int64]  # [counters] first SM that waits
+    next_waiting: NDArray[np.int64]
 
 
 class Rules(NamedTuple):

@@ -14,13 +14,13 @@ class Timers(NamedTuple):
     """``when_ns[i]`` is timer i's due time (infinity: not set); ``winner[1]`` is the earliest timer."""
 
     when_ns: NDArray[np.float64]  # [leaves], a power of two
-    winner: NDArray[np.int32]  # [2 * leaves]: node k has children 2k and 2k + 1, leaves last
+    winner: NDArray[np.int64]  # [2 * leaves]: node k has children 2k and 2k + 1, leaves last
 
 
 def new_timers(count: int) -> Timers:
     """``count`` timers, none set."""
     leaves = 1 << max(1, (count - 1).bit_length())
-    winner = np.zeros(2 * leaves, np.int32)
+    winner = np.zeros(2 * leaves, np.int64)
     winner[leaves:] = np.arange(leaves)
     for node in range(leaves - 1, 0, -1):
         winner[node] = winner[2 * node]
