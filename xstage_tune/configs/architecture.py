@@ -34,8 +34,8 @@ class Architecture:
 
 
 # PTX ISA. wgmma.mma_async is m64nNk with N a multiple of 8 up to 256; setmaxnreg leaves a math thread 240
-# registers beside a producer warpgroup. tcgen05.mma is m64 or m128 for each CTA of a pair, with N a multiple of
-# 16 up to 256.
+# registers beside a producer warpgroup. tcgen05.mma is m64 or m128 for each CTA of a pair, with N a multiple
+# of 16 up to 256.
 _HOPPER = Architecture("sm_90", 1, False, 64, 64, 8, 256, 240)
 _BLACKWELL = Architecture("sm_100", 2, True, 64, 128, 16, 256, 255)
 _FAMILIES = {"sm_90": _HOPPER, "sm_100": _BLACKWELL, "sm_103": _BLACKWELL}

@@ -1,4 +1,4 @@
-"""Configs that need no search, as pure functions of the shapes: the historical default, today's heuristics."""
+"""Configs that need no search, pure functions of the shapes: the historical default, today's heuristics."""
 
 from __future__ import annotations
 

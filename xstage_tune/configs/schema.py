@@ -56,9 +56,9 @@ class Schedule(Strict):
 class MegaMoeConfig(Strict):
     """One variant of the fused MoE kernel.
 
-    A tile is ``block_m`` tokens by ``block_n`` output columns. Its operands come in ``pipeline_stages`` buffers
-    of ``block_k`` elements of depth. ``staging_depth`` finished tiles may wait for their stores, or be under
-    them, by ``epilogue_warps``.
+    A tile is ``block_m`` tokens by ``block_n`` output columns. Its operands come in ``pipeline_stages``
+    buffers of ``block_k`` elements of depth. ``staging_depth`` finished tiles may wait for their stores, or
+    be under them, by ``epilogue_warps``.
     """
 
     kind: Literal["megamoe"] = "megamoe"

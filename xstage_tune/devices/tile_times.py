@@ -1,0 +1,172 @@
+"""Time of a full tile of a config, by closed forms: what bounds and rankings use, and the simulator too.
+
+A mainloop takes ``fill + max(compute, load)``. Compute is the work at the SM's part of peak times efficiency;
+load is the operands' way from L2, at the port's rate or at what the pipeline keeps in flight over the latency
+(Little's law), whichever is less. Weights that come from memory are not in here: see
+:func:`xstage_tune.devices.simulator.compute.moe_mainloop_ns`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xstage_tune.configs.architecture import architecture_of, compute_of
+from xstage_tune.configs.schema import AttentionConfig, MegaMoeConfig
+from xstage_tune.errors import UsageError
+from xstage_tune.platforms.schema import AttentionTile, PlatformProfile
+from xstage_tune.workloads.schema import OUTPUT_BYTES, AttentionWorkload, MoeWorkload
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+#: Tokens of a row are computed in multiples of this.
+ROW_GRANULARITY = 16
+
+# Not in a platform profile, so the same everywhere. An SM's port to L2 is 64 bytes wide. A bulk copy takes
+# about half a microsecond: an L2 hit of 260 cycles (arXiv 2402.13499, H100) behind a queue of others.
+_L2_PORT_BYTES_PER_CLOCK = 64
+_LOAD_LATENCY_NS = 500.0
+# The paper's Table 2: a 192x128 tile that never waits spends 3.6 to 3.9 us in its epilogue, of which the
+# remote stores take T0 = 1.1 us. The rest is divided among 8 warps, DeepGEMM's number.
+_EPILOGUE_WARP_NS_PER_ELEMENT = 2500.0 * 8 / (192 * 128)
+#: Warps that hand an attention tile's output on: one warpgroup.
+_ATTENTION_EPILOGUE_WARPS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class MoeTileTimes:
+    """What the tiles of a MegaMoE config take, for one token or for rows of given tokens.
+
+    Args:
+        flop_per_ns: of one SM, with the tile's efficiency.
+        efficiency: fraction of peak that full tiles reach.
+        fill_ns: of every mainloop.
+        load_bytes_per_ns: of one SM.
+        token_bytes: that a CTA loads for one element of depth of one token.
+        weight_bytes: that it loads for one element of depth of the whole N-tile.
+        epilogue_ns_per_token: of the issue role, before it stores.
+    """
+
+    block_n: int
+    flop_per_ns: float
+    efficiency: float
+    fill_ns: float
+    load_bytes_per_ns: float
+    token_bytes: float
+    weight_bytes: float
+    epilogue_ns_per_token: float
+
+    def compute_ns(self, tokens: Ints, depth: Ints | int) -> Floats:
+        """Tensor Core time of tiles of ``tokens`` rows, padded, over ``depth``."""
+        padded = -(-tokens // ROW_GRANULARITY) * ROW_GRANULARITY
+        return np.asarray(2.0 * padded * self.block_n * depth / self.flop_per_ns, np.float64)
+
+    def load_ns(self, tokens: Ints, depth: Ints | int) -> Floats:
+        """Time that their operands take from L2."""
+        loaded = depth * (tokens * self.token_bytes + self.weight_bytes)
+        return np.asarray(loaded / self.load_bytes_per_ns, np.float64)
+
+    def mainloop_ns(self, tokens: Ints, depth: Ints | int) -> Floats:
+        """Mainloop of tiles whose weights are in L2."""
+        time: Floats = self.fill_ns + np.maximum(self.compute_ns(tokens, depth), self.load_ns(tokens, depth))
+        return time
+
+
+def moe_tile_times(config: MegaMoeConfig, workload: MoeWorkload, platform: PlatformProfile) -> MoeTileTimes:
+    """Tile times of a config.
+
+    Raises:
+        UsageError: the platform has no compute section, no rate for the precision, or an unknown
+            architecture.
+    """
+    architecture, compute = architecture_of(platform), compute_of(platform)
+    rate = next((rate for rate in compute.tensor if rate.dtype == workload.tensor_dtype), None)
+    if rate is None:
+        raise UsageError(
+            f"platform '{platform.name}' has no compute.tensor rate for '{workload.tensor_dtype}'",
+            "add [[compute.tensor]] to the profile",
+        )
+    efficiency = rate.tile_efficiency * min(1.0, config.block_n / architecture.mma_m_full_rate)
+    token_bytes = workload.activation_bytes / architecture.cta_group
+    weight_bytes = config.block_n * workload.weight_bytes
+    in_flight = config.pipeline_stages * config.block_k * (config.block_m * token_bytes + weight_bytes)
+    return MoeTileTimes(
+        block_n=config.block_n,
+        flop_per_ns=rate.peak_flop_per_s * efficiency / platform.gpu.sm_count / 1e9,
+        efficiency=efficiency,
+        fill_ns=compute.tile_fill_ns,
+        load_bytes_per_ns=_load_bytes_per_ns(in_flight, platform),
+        token_bytes=token_bytes,
+        weight_bytes=weight_bytes,
+        epilogue_ns_per_token=config.block_n * _EPILOGUE_WARP_NS_PER_ELEMENT / config.epilogue_warps,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionTileTimes:
+    """What one output tile takes: ``fixed_ns`` plus ``kv_tile_ns`` for each KV tile; then its epilogue."""
+
+    kv_tile_ns: float
+    fixed_ns: float
+    cover_ns: float  # G_QK of equation 19: the first product of a KV tile
+    epilogue_ns: float
+
+
+def attention_tile_times(
+    config: AttentionConfig, workload: AttentionWorkload, platform: PlatformProfile
+) -> AttentionTileTimes:
+    """Tile times of a config: the platform's measured sigma of the nearest tile, scaled by the work.
+
+    Raises:
+        UsageError: the platform has no compute section or no attention tile, or an unknown architecture.
+    """
+    architecture = architecture_of(platform)
+    reference = _nearest_tile(config, workload, platform)
+    # Fewer rows than the Tensor Core works on take as long as a full set.
+    rows = -(-config.block_m // architecture.mma_m_full_rate) * architecture.mma_m_full_rate
+    work = rows * config.block_n * workload.head_dim
+    sigma_ns = reference.kv_tile_ns * work / (reference.block_m * reference.block_n * reference.head_dim)
+    kv_bytes = 2.0 * config.block_n * workload.head_dim * OUTPUT_BYTES
+    load_ns = kv_bytes / _load_bytes_per_ns(config.kv_stages * kv_bytes, platform)
+    kv_tile_ns = max(sigma_ns, load_ns)
+    elements = config.block_m * workload.head_dim
+    return AttentionTileTimes(
+        kv_tile_ns=kv_tile_ns,
+        fixed_ns=reference.fixed_ns,
+        cover_ns=kv_tile_ns / 2,
+        epilogue_ns=elements * _EPILOGUE_WARP_NS_PER_ELEMENT / _ATTENTION_EPILOGUE_WARPS,
+    )
+
+
+def local_store_bytes_per_ns(platform: PlatformProfile) -> float:
+    """Rate of one SM's local stores: its part of the memory's bandwidth."""
+    return compute_of(platform).memory_bytes_per_s / platform.gpu.sm_count / 1e9
+
+
+def _load_bytes_per_ns(in_flight_bytes: float, platform: PlatformProfile) -> float:
+    port = _L2_PORT_BYTES_PER_CLOCK * platform.gpu.sm_clock_mhz / 1e3
+    return min(port, in_flight_bytes / _LOAD_LATENCY_NS)
+
+
+def _nearest_tile(
+    config: AttentionConfig, workload: AttentionWorkload, platform: PlatformProfile
+) -> AttentionTile:
+    tiles = [tile for tile in compute_of(platform).attention if tile.dtype == workload.dtype]
+    if not tiles:
+        raise UsageError(
+            f"platform '{platform.name}' has no compute.attention tile for '{workload.dtype}'",
+            "add [[compute.attention]] with the time of a KV tile to the profile",
+        )
+
+    def distance(tile: AttentionTile) -> tuple[float, ...]:
+        pairs = (
+            (tile.head_dim, workload.head_dim),
+            (tile.block_m, config.block_m),
+            (tile.block_n, config.block_n),
+        )
+        return tuple(abs(np.log(measured / wanted)) for measured, wanted in pairs)
+
+    return min(tiles, key=distance)
