@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from xstage_tune.commands import calibrate, doctor, platforms, store, workloads
+from xstage_tune.commands import audit, calibrate, doctor, platforms, store, workloads
 from xstage_tune.errors import ExitCode, XStageError
 
 app = typer.Typer(
@@ -16,6 +16,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=True,
 )
+app.command("audit")(audit.audit)
 app.command("calibrate")(calibrate.calibrate)
 app.command("doctor")(doctor.doctor)
 app.add_typer(platforms.app, name="platforms")

@@ -1,0 +1,130 @@
+"""``xstage-tune audit``."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import RunCli
+
+PAPER = ("--workload", "fa-a2a/paper", "--platform", "paper-nvlink5")
+FLASH = ("--workload", "megamoe/deepseek-v4-flash", "--platform", "paper-nvlink5")
+
+
+@pytest.fixture(autouse=True)
+def own_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+
+
+def test_json_has_the_documented_keys(run_cli: RunCli) -> None:
+    result = run_cli("audit", *PAPER, "--format", "json")
+    assert (result.exit_code, result.stderr) == (0, "")
+    found = json.loads(result.stdout)
+    assert found["burst_bytes"] == 32768
+    assert found["volume_bytes"] == 148 * 32768
+    assert found["gap_ns"] == 64 * 790
+    assert found["recovery_gap_ns"] == pytest.approx(6004, abs=1)
+    assert found["peak_outstanding_bytes"] == pytest.approx(4304744)
+    assert found["capacity_bytes"] == 4456448
+    assert found["rate_bound"]["ok"] is True
+    assert found["capacity_bound"]["ok"] is True
+    assert found["verdict"] == "piggyback"
+    assert found["d_knee_rows"] is None
+    assert found["converged_tokens"] == pytest.approx(972.8, abs=0.1)
+    assert found["predicted"]["piggyback"]["stall_ns"] == 0
+    assert found["config"]["block_m"] == 128
+
+
+def test_json_of_a_layer_has_both_schedules_beside_completion_coupled(run_cli: RunCli) -> None:
+    found = json.loads(run_cli("audit", *FLASH, "--format", "json").stdout)
+    assert set(found["predicted"]) == {"wave", "interleaved"}
+    for schedule in found["predicted"].values():
+        assert {"span_ns", "stall_ns", "residual_ns", "hiding_ratio"} <= set(schedule)
+        assert {"stall_ns", "residual_ns", "hiding_ratio"} <= set(schedule["completion_coupled"])
+    assert found["d_knee_rows"] == 4.625
+    assert found["converged_tokens"] is None
+    assert found["interleaving_suffices"] is True
+    assert found["verdict"] == "reshape"
+    assert found["actions"][0]["kind"] == "interleave"
+
+
+def test_every_number_of_the_json_says_what_it_is(run_cli: RunCli) -> None:
+    found = json.loads(run_cli("audit", *FLASH, "--format", "json").stdout)
+    basis = found["basis"]
+    assert basis["drain_bytes_per_s"]["basis"] == "measured"
+    assert basis["volume_bytes"]["basis"] == "derived"
+    assert basis["free_issue_ns"]["basis"] == "assumed"
+    assert "extrapolated" in basis["free_issue_ns"]["origin"]
+    assert basis["predicted.wave.stall_ns"]["basis"] == "assumed"
+    numbers = {key for key, value in found.items() if isinstance(value, float)}
+    assert numbers <= set(basis)
+
+
+def test_json_is_the_same_every_time(run_cli: RunCli) -> None:
+    first, second = (run_cli("audit", *FLASH, "--format", "json").stdout for _ in range(2))
+    assert first == second
+
+
+def test_table_tells_the_verdict_and_what_to_do(run_cli: RunCli) -> None:
+    out = run_cli("audit", *FLASH).stdout
+    assert "reshape" in out
+    assert "interleave Linear-1 with Linear-2 tiles, lead D >= 5 rows" in out
+    assert "at most 33.12 KiB a producer and burst, now 42 KiB" in out
+    assert "extrapolated beyond the points" in out
+
+
+def test_strict_makes_a_violation_the_exit_code_and_still_prints(run_cli: RunCli) -> None:
+    assert run_cli("audit", *FLASH).exit_code == 0
+    result = run_cli("audit", *FLASH, "--strict", "--format", "json")
+    assert result.exit_code == 1
+    assert json.loads(result.stdout)["verdict"] == "reshape"
+    assert "violates the rate and capacity bound" in result.stderr
+    assert run_cli("audit", *PAPER, "--strict").exit_code == 0
+
+
+def test_set_overrides_the_workload(run_cli: RunCli) -> None:
+    found = json.loads(run_cli("audit", *PAPER, "--set", "tokens=16384", "--format", "json").stdout)
+    assert found["gap_ns"] == 128 * 790
+
+
+@pytest.mark.parametrize("name", ["config.json", "config.toml"])
+def test_config_file_is_audited(run_cli: RunCli, tmp_path: Path, name: str) -> None:
+    import tomli_w
+
+    config = json.loads(run_cli("audit", *FLASH, "--format", "json").stdout)["config"]
+    config["schedule"] = {"kind": "interleaved", "lead_rows": 6}
+    file = tmp_path / name
+    file.write_text(json.dumps(config) if name.endswith("json") else tomli_w.dumps(config))
+    found = json.loads(run_cli("audit", *FLASH, "--config", str(file), "--format", "json").stdout)
+    assert (found["config_given"], found["schedule"]) == (True, "interleaved")
+    assert found["rate_bound"]["ok"] is True
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--workload", "fa-a2a/papre", "--platform", "paper-nvlink5"), "fa-a2a/paper"),
+        (("--workload", "fa-a2a/paper", "--platform", "paper-nvlink"), "paper-nvlink5"),
+        ((*PAPER, "--config", "nowhere.toml"), "nowhere.toml"),
+        ((*PAPER, "--set", "tokens=0"), "tokens"),
+    ],
+)
+def test_bad_input_is_a_usage_error(run_cli: RunCli, arguments: tuple[str, ...], message: str) -> None:
+    result = run_cli("audit", *arguments)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert message in result.stderr
+
+
+def test_an_audit_loads_neither_simulator_nor_optimiser() -> None:
+    """It is closed forms, and must start in well under a second."""
+    program = (
+        "import sys; from xstage_tune.commands.audit import audit; audit('fa-a2a/paper', 'paper-nvlink5');"
+        "sys.exit(str({'numba', 'scipy', 'optuna', 'sqlalchemy', 'cuda'} & set(sys.modules) or ''))"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert ran.stderr.strip() == ""
+    assert "piggyback" in ran.stdout

@@ -1,0 +1,119 @@
+"""From violated bounds to what an engineer can change, with the numbers that would satisfy them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import ceil
+from typing import Literal
+
+from xstage_tune.audit.attention import AttentionAudit
+from xstage_tune.audit.bursts import BurstTerms
+from xstage_tune.audit.figures import Figure, derived
+from xstage_tune.audit.moe import MoeAudit
+from xstage_tune.audit.prediction import SchedulePrediction
+from xstage_tune.configs.schema import MegaMoeConfig
+from xstage_tune.report.format import byte_count, duration
+from xstage_tune.workloads.schema import OUTPUT_BYTES, AttentionWorkload, MoeWorkload
+
+ActionKind = Literal["interleave", "smaller_bursts", "fewer_producers", "longer_sequence", "piggyback"]
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """One change; ``limit`` is the number that satisfies the bound, in the unit that ``kind`` implies.
+
+    ``interleave``: least lead D in rows. ``smaller_bursts``: most bytes of one producer's burst.
+    ``fewer_producers``: most producers that may align. ``longer_sequence``: fewest tokens.
+    """
+
+    kind: ActionKind
+    limit: Figure | None
+    text: str
+
+
+def moe_actions(layer: MoeWorkload, config: MegaMoeConfig, audit: MoeAudit) -> tuple[Action, ...]:
+    """What to change in a layer's kernel, the most useful first; piggyback where nothing need be."""
+    audited, interleaved = audit.predicted[config.schedule.kind], audit.predicted["interleaved"]
+    if _passes(audit.burst, audited):
+        return (_piggyback(),)
+    widens = not audited.rate_ok and interleaved.gap_ns.value > audited.gap_ns.value
+    actions = [_interleave(audit, audited, interleaved)] if widens else []
+    reached = interleaved if widens else audited
+    if not _passes(audit.burst, reached):
+        column_bytes = config.block_m * OUTPUT_BYTES * layer.combine_remote_fraction
+        actions += _shrink(audit.burst, reached, "block_n", column_bytes)
+    return tuple(actions)
+
+
+def attention_actions(workload: AttentionWorkload, audit: AttentionAudit) -> tuple[Action, ...]:
+    """What to change in an attention kernel; piggyback where nothing need be."""
+    if _passes(audit.burst, audit.predicted):
+        return (_piggyback(),)
+    actions = [] if audit.predicted.rate_ok else [_longer_sequence(workload, audit)]
+    row_bytes = workload.head_dim * OUTPUT_BYTES * workload.output_remote_fraction
+    return (*actions, *_shrink(audit.burst, audit.predicted, "block_m", row_bytes))
+
+
+def _passes(burst: BurstTerms, prediction: SchedulePrediction) -> bool:
+    return bool(burst.design_test(prediction.gap_ns.value).satisfied)
+
+
+def _piggyback() -> Action:
+    text = (
+        "let the role that owns the output issue the burst and go back to work; reserve none to communicate"
+    )
+    return Action("piggyback", None, text)
+
+
+def _interleave(audit: MoeAudit, audited: SchedulePrediction, interleaved: SchedulePrediction) -> Action:
+    lead = derived(ceil(audit.lead_knee_rows.value), "D_knee, rounded up", audit.lead_knee_rows)
+    gaps = f"raises the gap from {duration(audited.gap_ns.value)} to {duration(interleaved.gap_ns.value)}"
+    target = duration(audit.burst.recovery_gap_ns.value)
+    enough = (
+        f"G* = {target} is reached"
+        if interleaved.rate_ok
+        else f"G* = {target} is not reached: the bursts have to shrink too"
+    )
+    text = f"interleave Linear-1 with Linear-2 tiles, lead D >= {lead.value:.0f} rows: {gaps}; {enough}"
+    return Action("interleave", lead, text)
+
+
+def _longer_sequence(workload: AttentionWorkload, audit: AttentionAudit) -> Action:
+    tokens = derived(ceil(audit.converged_tokens.value), "M*_ub, rounded up", audit.converged_tokens)
+    gap, target = duration(audit.predicted.gap_ns.value), duration(audit.burst.recovery_gap_ns.value)
+    text = f"from {tokens.value:,.0f} tokens on the gap is G* = {target}; at {workload.tokens:,} it is {gap}"
+    return Action("longer_sequence", tokens, text)
+
+
+def _shrink(
+    burst: BurstTerms, prediction: SchedulePrediction, tile_side: str, side_bytes: float
+) -> Iterator[Action]:
+    """Smaller bursts and fewer producers. A smaller tile also has a shorter gap, so it only helps with Q."""
+    gap_ns = prediction.gap_ns.value
+    largest, most = burst.largest_burst_bytes(gap_ns), burst.most_producers(gap_ns)
+    if largest:
+        now, side = byte_count(burst.burst_bytes.value), int(largest.value // side_bytes)
+        how = (
+            f"store a tile in parts over its mainloop, or take {tile_side} <= {side}"
+            if prediction.rate_ok
+            else "send fewer bytes a tile; a smaller tile alone shortens the gap as much"
+        )
+        text = f"at most {byte_count(largest.value)} a producer and burst, now {now}: {how}"
+        yield Action("smaller_bursts", largest, f"{text}; {_exposure(prediction)}")
+    if most:
+        how = (
+            "offset the tile boundaries of the others"
+            if prediction.rate_ok
+            else "give the others work without remote stores meanwhile"
+        )
+        text = f"at most {most.value:.0f} producers storing together, now {burst.producers}: {how}"
+        yield Action("fewer_producers", most, text)
+
+
+def _exposure(prediction: SchedulePrediction) -> str:
+    """What the violation costs if nothing is done."""
+    added, stall = duration(prediction.issue_overhead_ns.value), prediction.stall_ns.value
+    if not stall:
+        return f"until then issue takes {added} longer, which local staging hides"
+    return f"until then issue takes {added} longer and each tile stalls for {duration(stall)}"

@@ -1,0 +1,118 @@
+"""The audit of FlashAttention with a fused All-to-All: the Q-loop gap, equations 17 to 21."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil
+
+from xstage_tune.audit.bursts import BurstTerms, burst_terms
+from xstage_tune.audit.figures import Basis, Figure, derived
+from xstage_tune.audit.prediction import (
+    SchedulePrediction,
+    completion_coupled,
+    hiding,
+    injection,
+    issue_at,
+    overhead,
+    serial_drain,
+    total,
+)
+from xstage_tune.audit.tile_times import QLoopTimes, q_loop_times
+from xstage_tune.configs.schema import AttentionConfig
+from xstage_tune.model import attention
+from xstage_tune.platforms.schema import PlatformProfile
+from xstage_tune.workloads.schema import OUTPUT_BYTES, AttentionWorkload
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionAudit:
+    """An attention's burst, Q-loop, M*_ub and what issuing from the output's own role does."""
+
+    burst: BurstTerms
+    times: QLoopTimes
+    converged_tokens: Figure  # M*_ub, equation 20
+    predicted: SchedulePrediction
+
+
+def audit_attention(
+    workload: AttentionWorkload, platform: PlatformProfile, config: AttentionConfig
+) -> AttentionAudit:
+    """Audit one config, with all its producers aligned: the paper's conservative case.
+
+    Raises:
+        UsageError: the platform lacks what the audit needs.
+    """
+    tiles = workload.local_heads * ceil(workload.tokens / config.block_m)
+    producers = min(platform.gpu.sm_count, tiles)
+    burst = burst_terms(platform, config.store_flavour, producers, _output_tile(workload, config))
+    times = q_loop_times(workload, platform, config)
+    converged = attention.converged_tokens(
+        recovery_gap_ns=burst.recovery_gap_ns.value,
+        block_n=config.block_n,
+        kv_tile_ns=times.kv_tile_ns.value,
+    )
+    return AttentionAudit(
+        burst=burst,
+        times=times,
+        converged_tokens=derived(
+            float(converged), "equation 20, b_n*G*/sigma", burst.recovery_gap_ns, times.kv_tile_ns
+        ),
+        predicted=_predict(workload, config, burst, times, ceil(tiles / producers)),
+    )
+
+
+def _predict(
+    workload: AttentionWorkload,
+    config: AttentionConfig,
+    burst: BurstTerms,
+    times: QLoopTimes,
+    bursts: int,
+) -> SchedulePrediction:
+    floor_ns = attention.q_loop_gap_floor_ns(
+        tokens=workload.tokens, block_n=config.block_n, kv_tile_ns=times.kv_tile_ns.value
+    )
+    gap = derived(
+        float(floor_ns) + times.fixed_ns.value,
+        "the Q-loop, fixed part + sigma*M/b_n",
+        times.kv_tile_ns,
+        times.fixed_ns,
+    )
+    issue = issue_at(burst, gap)
+    added = overhead(burst, issue)
+    stall_ns = attention.critical_path_overhead_ns(overhead_ns=added.value, cover_ns=times.cover_ns.value)
+    stall = derived(float(stall_ns), "equation 19, dT_iss - G_QK", added, times.cover_ns)
+    exposed = derived(
+        burst.free_issue_ns.value + stall.value, "T0 + stall: the role computes too", stall, issue
+    )
+    total_bytes = (
+        workload.local_heads
+        * workload.tokens
+        * workload.head_dim
+        * OUTPUT_BYTES
+        * workload.output_remote_fraction
+    )
+    serial_drain_ns = serial_drain(burst, total_bytes)
+    residual = total(bursts, exposed)
+    return SchedulePrediction(
+        gap_ns=gap,
+        rate_ok=bool(burst.design_test(gap.value).rate_ok),
+        injection_bytes_per_s=injection(burst, gap),
+        issue_ns=issue,
+        issue_overhead_ns=added,
+        span_ns=issue,
+        stall_ns=stall,
+        residual_ns=residual,
+        hiding_ratio=hiding(residual, serial_drain_ns),
+        completion_coupled=completion_coupled(
+            burst, gap, times.cover_ns, least_exposed=exposed, bursts=bursts, serial_drain_ns=serial_drain_ns
+        ),
+    )
+
+
+def _output_tile(workload: AttentionWorkload, config: AttentionConfig) -> Figure:
+    """B: the remote part of one output tile."""
+    rows = min(config.block_m, workload.tokens)
+    whole = attention.output_tile_bytes(block_m=rows, head_dim=workload.head_dim, element_bytes=OUTPUT_BYTES)
+    fraction = workload.output_remote_fraction
+    origin = f"{rows} x {workload.head_dim} {workload.dtype} tile, {fraction:.1%} of it remote"
+    return Figure(float(whole) * fraction, Basis.DERIVED, origin)

@@ -1,0 +1,152 @@
+"""The burst of a schedule on a platform: T0, R, Q with their origins, and what would fit the bounds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from xstage_tune.audit.figures import Basis, Figure, derived
+from xstage_tune.devices.base import StoreFlavour
+from xstage_tune.model import burst_gap
+from xstage_tune.platforms import queries
+from xstage_tune.platforms.schema import PlatformProfile
+
+_STORE_BYTES = 16  # the smallest step in which a burst can shrink
+
+
+@dataclass(frozen=True, slots=True)
+class BurstTerms:
+    """One aligned burst on one platform, and the equations that need no gap."""
+
+    platform: PlatformProfile
+    flavour: StoreFlavour
+    producers: int  # K that align
+    burst_bytes: Figure  # B, remote bytes of one producer
+    volume_bytes: Figure  # V = K*B
+    drain_bytes_per_s: Figure  # R
+    free_issue_ns: Figure  # T0
+    capacity_bytes: Figure  # Q(K)
+    drain_ns: Figure  # V/R
+    recovery_gap_ns: Figure  # G*, equation 5
+    peak_outstanding_bytes: Figure  # q_peak, equation 6
+
+    def design_test(self, gap_ns: float) -> burst_gap.DesignTest:
+        """Equation 10 at a gap."""
+        return burst_gap.design_test(
+            gap_ns=gap_ns,
+            free_issue_ns=self.free_issue_ns.value,
+            volume_bytes=self.volume_bytes.value,
+            drain_bytes_per_s=self.drain_bytes_per_s.value,
+            capacity_bytes=self.capacity_bytes.value,
+        )
+
+    def largest_burst_bytes(self, gap_ns: float) -> Figure | None:
+        """The largest burst of each producer, at most today's, that passes both bounds; None if none does."""
+        sizes = np.arange(_STORE_BYTES, self.burst_bytes.value + _STORE_BYTES, _STORE_BYTES)
+        free_issue_ns = queries.issue_ns(self.platform, self.flavour, self.producers, sizes)
+        passing = sizes[self._passes(gap_ns, free_issue_ns, self.producers, sizes)]
+        return self._limit(float(passing.max()), self.producers, passing.max()) if passing.size else None
+
+    def most_producers(self, gap_ns: float) -> Figure | None:
+        """The most aligned producers, at most today's, that pass both bounds; None if not even one does."""
+        size = self.burst_bytes.value
+        counts = np.arange(1, self.producers + 1)
+        free_issue_ns = [queries.issue_ns(self.platform, self.flavour, float(k), size) for k in counts]
+        passing = counts[self._passes(gap_ns, free_issue_ns, counts, size)]
+        return self._limit(float(passing.max()), int(passing.max()), size) if passing.size else None
+
+    def _passes(
+        self, gap_ns: float, free_issue_ns: ArrayLike, producers: ArrayLike, burst_bytes: ArrayLike
+    ) -> NDArray[np.bool_]:
+        return burst_gap.design_test(
+            gap_ns=gap_ns,
+            free_issue_ns=free_issue_ns,
+            volume_bytes=np.multiply(producers, burst_bytes),
+            drain_bytes_per_s=self.drain_bytes_per_s.value,
+            capacity_bytes=queries.capacity_bytes(self.platform, self.flavour, producers),
+        ).satisfied
+
+    def _limit(self, value: float, producers: int, burst_bytes: float) -> Figure:
+        """A limit that rests on T0 and Q at the burst it allows."""
+        free = _free_issue(self.platform, self.flavour, producers, burst_bytes)
+        capacity = _capacity(self.platform, self.flavour, producers)
+        return derived(value, "both bounds of equation 10, solved", free, capacity)
+
+
+def burst_terms(
+    platform: PlatformProfile, flavour: StoreFlavour, producers: int, burst_bytes: Figure
+) -> BurstTerms:
+    """The terms of ``producers`` aligned bursts.
+
+    Raises:
+        UsageError: the platform has no issue times or no capacity for the store flavour.
+    """
+    drain = Figure(platform.drain.bytes_per_s, Basis.MEASURED, platform.drain.source)
+    free = _free_issue(platform, flavour, producers, burst_bytes.value)
+    volume = derived(producers * burst_bytes.value, f"K*B of {producers} aligned producers", burst_bytes)
+    burst = {
+        "free_issue_ns": free.value,
+        "volume_bytes": volume.value,
+        "drain_bytes_per_s": drain.value,
+    }
+    return BurstTerms(
+        platform=platform,
+        flavour=flavour,
+        producers=producers,
+        burst_bytes=burst_bytes,
+        volume_bytes=volume,
+        drain_bytes_per_s=drain,
+        free_issue_ns=free,
+        capacity_bytes=_capacity(platform, flavour, producers),
+        drain_ns=derived(
+            float(burst_gap.drain_ns(volume_bytes=volume.value, drain_bytes_per_s=drain.value)),
+            "equation 1, V/R",
+            volume,
+        ),
+        recovery_gap_ns=derived(
+            float(burst_gap.recovery_gap_ns(**burst)), "equation 5, V/R - T0", volume, free
+        ),
+        peak_outstanding_bytes=derived(
+            float(burst_gap.peak_outstanding_bytes(**burst)), "equation 6, V - R*T0", volume, free
+        ),
+    )
+
+
+def _free_issue(
+    platform: PlatformProfile, flavour: StoreFlavour, producers: int, burst_bytes: float
+) -> Figure:
+    value = float(queries.issue_ns(platform, flavour, producers, burst_bytes))
+    points = [point for point in platform.issue if point.flavour == flavour]
+    for point in points:
+        if (point.producers, point.burst_bytes) == (producers, burst_bytes):
+            return Figure(value, Basis.MEASURED, point.source)
+    counts = [point.producers for point in points]
+    sizes = [point.burst_bytes for point in points]
+    span = f"{_range(sizes)} B and {_range(counts)} producers"
+    if min(counts) <= producers <= max(counts) and min(sizes) <= burst_bytes <= max(sizes):
+        return Figure(value, Basis.DERIVED, f"between the points of {span}")
+    return Figure(value, Basis.ASSUMED, f"extrapolated beyond the points of {span}")
+
+
+def _capacity(platform: PlatformProfile, flavour: StoreFlavour, producers: int) -> Figure:
+    value = float(queries.capacity_bytes(platform, flavour, producers))
+    reached = [point for point in platform.capacity if point.flavour == flavour and point.knee_reached]
+    law = next((law for law in platform.capacity_law if law.flavour == flavour), None)
+    if law is None:
+        for point in reached:
+            if point.producers == producers:
+                return Figure(value, Basis.MEASURED, point.source)
+    counts = [point.producers for point in reached]
+    how = f"{law.law} law" if law else "line"
+    if not counts:
+        return Figure(value, Basis.DERIVED, f"{how} of the profile")
+    if min(counts) <= producers <= max(counts):
+        return Figure(value, Basis.DERIVED, f"{how} through the knees of {_range(counts)} producers")
+    return Figure(value, Basis.ASSUMED, f"{how} beyond the knees of {_range(counts)} producers")
+
+
+def _range(values: list[int]) -> str:
+    low, high = min(values), max(values)
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"

@@ -1,0 +1,183 @@
+"""The audit of a MoE layer: wave and interleaved gaps, equations 11 to 16."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil
+
+from xstage_tune.audit.bursts import BurstTerms, burst_terms
+from xstage_tune.audit.figures import Basis, Figure, derived
+from xstage_tune.audit.prediction import (
+    SchedulePrediction,
+    completion_coupled,
+    hiding,
+    injection,
+    issue_at,
+    overhead,
+    serial_drain,
+    total,
+)
+from xstage_tune.audit.tile_times import MoeTimes, moe_times
+from xstage_tune.configs.architecture import architecture_of
+from xstage_tune.configs.schema import MegaMoeConfig, ScheduleKind
+from xstage_tune.model import moe
+from xstage_tune.platforms.schema import PlatformProfile
+from xstage_tune.workloads.routing import busiest_rank, local_tokens_per_expert
+from xstage_tune.workloads.schema import OUTPUT_BYTES, MoeWorkload
+
+
+@dataclass(frozen=True, slots=True)
+class MoeAudit:
+    """A layer's burst, tile times, D_knee and what each schedule does with them."""
+
+    burst: BurstTerms
+    times: MoeTimes
+    l1_tiles: int  # N-tiles of a row: n1
+    l2_tiles: int  # n2
+    lead_knee_rows: Figure  # equation 16
+    predicted: dict[str, SchedulePrediction]  # by schedule kind
+
+
+@dataclass(frozen=True, slots=True)
+class _Rank:
+    """The busiest rank's rows, which set the layer's time."""
+
+    tokens: int
+    rows: int
+    active_experts: int
+    most_tokens: int  # of one expert
+
+    @classmethod
+    def of(cls, layer: MoeWorkload, block_m: int) -> _Rank:
+        tokens = local_tokens_per_expert(layer, busiest_rank(layer))
+        return cls(
+            tokens=int(tokens.sum()),
+            rows=int((-(-tokens // block_m)).sum()),
+            active_experts=int((tokens > 0).sum()),
+            most_tokens=int(tokens.max()),
+        )
+
+
+def audit_moe(
+    layer: MoeWorkload, platform: PlatformProfile, config: MegaMoeConfig, times: MoeTimes | None = None
+) -> MoeAudit:
+    """Audit one config of a layer; the wave and the interleaved schedule are always among the predicted.
+
+    Args:
+        times: tile times where they are known; None derives them from the platform's compute section.
+
+    Raises:
+        UsageError: the platform lacks what the audit needs.
+    """
+    rank = _Rank.of(layer, config.block_m)
+    l1_tiles, l2_tiles = layer.linear1_shape[0] // config.block_n, layer.hidden // config.block_n
+    tile_tokens = min(config.block_m, rank.most_tokens)
+    producers = min(_sms(platform), rank.rows * l2_tiles)
+    burst = burst_terms(platform, config.store_flavour, producers, _combine_tile(layer, tile_tokens, config))
+    times = times or moe_times(
+        layer, platform, config, tile_tokens=tile_tokens, rows_per_expert=rank.rows / rank.active_experts
+    )
+    knee = moe.lead_knee_rows(
+        block_n=config.block_n, producers=_sms(platform), intermediate=layer.intermediate
+    )
+    bursts = ceil(rank.rows * l2_tiles / producers)
+    remote_bytes = rank.tokens * layer.hidden * OUTPUT_BYTES * layer.combine_remote_fraction
+    serial_drain_ns = serial_drain(burst, remote_bytes)
+    kinds: list[ScheduleKind] = ["wave", "interleaved"]
+    if config.schedule.kind not in kinds:
+        kinds.append(config.schedule.kind)
+    return MoeAudit(
+        burst=burst,
+        times=times,
+        l1_tiles=l1_tiles,
+        l2_tiles=l2_tiles,
+        lead_knee_rows=Figure(float(knee), Basis.DERIVED, "equation 16, b_n*K_SM / (2*h_inter)"),
+        predicted={
+            kind: _predict(burst, times, _cycle(kind, l1_tiles, l2_tiles), bursts, serial_drain_ns)
+            for kind in kinds
+        },
+    )
+
+
+def _cycle(kind: ScheduleKind, l1_tiles: int, l2_tiles: int) -> tuple[int, int]:
+    """(n1, n2) of the cycle that a run of Linear-2 tiles repeats.
+
+    The clamped lag merges units of several rows, so within a unit its Linear-2 tiles follow each other as
+    under the wave schedule; 1:1 alternation inserts one Linear-1 tile until these are exhausted.
+    """
+    cycles = {"wave": (0, 1), "clamped-lag": (0, 1), "alternating": (1, 1)}
+    return cycles.get(kind, (l1_tiles, l2_tiles))
+
+
+def _predict(
+    burst: BurstTerms, times: MoeTimes, cycle: tuple[int, int], bursts: int, serial_drain_ns: Figure
+) -> SchedulePrediction:
+    gap = _gap(times, cycle)
+    rate_ok = bool(burst.design_test(gap.value).rate_ok)
+    after_l1 = min(1.0, cycle[0] / cycle[1])  # part of the Linear-2 tiles that a Linear-1 tile follows
+    cover = derived(
+        after_l1 * times.l1_ns.value + (1 - after_l1) * times.l2_ns.value, "the next mainloop", gap
+    )
+    span = _span(burst, gap, cover, rate_ok)
+    stall = derived(
+        after_l1 * _stall_ns(span, times.l1_ns) + (1 - after_l1) * _stall_ns(span, times.l2_ns),
+        "equation 15, T_RS - T_cover",
+        span,
+        cover,
+    )
+    issue = issue_at(burst, gap)
+    residual = total(bursts, stall)
+    return SchedulePrediction(
+        gap_ns=gap,
+        rate_ok=rate_ok,
+        injection_bytes_per_s=injection(burst, gap),
+        issue_ns=issue,
+        issue_overhead_ns=overhead(burst, issue),
+        span_ns=span,
+        stall_ns=stall,
+        residual_ns=residual,
+        hiding_ratio=hiding(residual, serial_drain_ns),
+        completion_coupled=completion_coupled(
+            burst, gap, cover, least_exposed=stall, bursts=bursts, serial_drain_ns=serial_drain_ns
+        ),
+    )
+
+
+def _gap(times: MoeTimes, cycle: tuple[int, int]) -> Figure:
+    """Equation 12."""
+    n1, n2 = cycle
+    value = moe.interleaved_gap_ns(
+        l1_mainloop_ns=times.l1_ns.value, l2_mainloop_ns=times.l2_ns.value, l1_tiles=n1, l2_tiles=n2
+    )
+    if not n1:
+        return derived(float(value), "equation 12, T_L2", times.l2_ns)
+    return derived(float(value), f"equation 12, T_L2 + {n1}/{n2} T_L1", times.l2_ns, times.l1_ns)
+
+
+def _span(burst: BurstTerms, gap: Figure, cover: Figure, rate_ok: bool) -> Figure:
+    """T_RS of a separate issue role, without the fixed cost of its staging copy.
+
+    While the path drains between bursts, that of an isolated burst. Drain-limited, tiles wait in staging
+    and the role rests only for the part of the gap that staging does not cover.
+    """
+    if rate_ok:
+        return issue_at(burst, gap)
+    rest = derived(max(0.0, gap.value - cover.value), "G - T_cover", gap, cover)
+    return issue_at(burst, rest)
+
+
+def _stall_ns(span: Figure, cover: Figure) -> float:
+    return float(moe.critical_path_stall_ns(span_ns=span.value, cover_ns=cover.value))
+
+
+def _combine_tile(layer: MoeWorkload, tile_tokens: int, config: MegaMoeConfig) -> Figure:
+    """B: the remote part of one Linear-2 tile."""
+    value = tile_tokens * config.block_n * OUTPUT_BYTES * layer.combine_remote_fraction
+    origin = f"{tile_tokens} x {config.block_n} bf16 tile, {layer.combine_remote_fraction:.1%} of it remote"
+    return Figure(value, Basis.DERIVED, origin)
+
+
+def _sms(platform: PlatformProfile) -> int:
+    """K_SM: SMs that take part, whole groups of CTAs."""
+    group = architecture_of(platform).cta_group
+    return platform.gpu.sm_count // group * group

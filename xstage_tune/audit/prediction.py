@@ -1,0 +1,117 @@
+"""What one schedule does to the issuing role and to the Tensor Cores, in the steady state.
+
+The steady state is an upper bound: a real run of tiles is finite, starts on a drained path, and its CTAs
+drift apart. The simulator gives the number.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from xstage_tune.audit.bursts import BurstTerms
+from xstage_tune.audit.figures import Figure, derived
+from xstage_tune.model import attention, burst_gap
+
+
+@dataclass(frozen=True, slots=True)
+class CompletionCoupled:
+    """The counterfactual: an issuer that waits until its stores are visible.
+
+    The latency of visibility is in no profile and counts as 0, so these are lower bounds.
+    """
+
+    period_ns: Figure  # G + V/R
+    stall_ns: Figure  # equation 17
+    residual_ns: Figure
+    hiding_ratio: Figure
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulePrediction:
+    """One schedule. ``rate_ok`` is the rate bound of equation 10, for MoE interleaving equation 14."""
+
+    gap_ns: Figure  # G
+    rate_ok: bool
+    injection_bytes_per_s: Figure  # V / (T0 + G)
+    issue_ns: Figure  # T_iss of a role that spends the gap on its own work
+    issue_overhead_ns: Figure  # dT_iss = T_iss - T0
+    span_ns: Figure  # T_RS of the role that issues here
+    stall_ns: Figure  # dt of the Tensor Cores for each burst
+    residual_ns: Figure  # over all bursts of the busiest SM
+    hiding_ratio: Figure  # equation 21, against a serial transfer of the same bytes at R
+    completion_coupled: CompletionCoupled
+
+
+def injection(burst: BurstTerms, gap: Figure) -> Figure:
+    """What the schedule asks of the path: the left side of the rate bound."""
+    value = burst_gap.injection_bytes_per_s(
+        gap_ns=gap.value, free_issue_ns=burst.free_issue_ns.value, volume_bytes=burst.volume_bytes.value
+    )
+    return derived(float(value), "V / (T0 + G)", burst.volume_bytes, burst.free_issue_ns, gap)
+
+
+def issue_at(burst: BurstTerms, gap: Figure) -> Figure:
+    """T_iss by the Burst-Gap law, at least that of an isolated burst beyond the capacity."""
+    path = {
+        "free_issue_ns": burst.free_issue_ns.value,
+        "volume_bytes": burst.volume_bytes.value,
+        "drain_bytes_per_s": burst.drain_bytes_per_s.value,
+    }
+    periodic = float(burst_gap.issue_ns(gap_ns=gap.value, **path))
+    isolated = float(burst_gap.isolated_issue_ns(capacity_bytes=burst.capacity_bytes.value, **path))
+    if isolated > periodic:
+        return derived(isolated, "equation 7, (V - Q)/R", burst.volume_bytes, burst.capacity_bytes)
+    return derived(periodic, "equation 3, max(T0, V/R - G)", burst.volume_bytes, burst.free_issue_ns, gap)
+
+
+def overhead(burst: BurstTerms, issue: Figure) -> Figure:
+    """dT_iss: what backpressure adds to T0."""
+    return derived(issue.value - burst.free_issue_ns.value, "T_iss - T0", issue, burst.free_issue_ns)
+
+
+def hiding(residual: Figure, serial_drain_ns: Figure) -> Figure:
+    """Equation 21, where the serial time exposes the drain of all bytes at R after the compute."""
+    value = attention.hiding_ratio(fused_ns=residual.value, attention_ns=0.0, serial_ns=serial_drain_ns.value)
+    return derived(float(value), "equation 21, serial transfer at R", residual, serial_drain_ns)
+
+
+def serial_drain(burst: BurstTerms, total_bytes: float) -> Figure:
+    """Time of all remote bytes of the busiest rank at R."""
+    value = burst_gap.drain_ns(volume_bytes=total_bytes, drain_bytes_per_s=burst.drain_bytes_per_s.value)
+    return derived(float(value), "all remote bytes over R", burst.burst_bytes)
+
+
+def completion_coupled(
+    burst: BurstTerms,
+    gap: Figure,
+    cover: Figure,
+    *,
+    least_exposed: Figure,
+    bursts: int,
+    serial_drain_ns: Figure,
+) -> CompletionCoupled:
+    """The counterfactual at a gap, where local staging covers ``cover``.
+
+    It exposes at least what the decoupled issuer exposes for each burst, ``least_exposed``.
+    """
+    volume, rate = burst.volume_bytes.value, burst.drain_bytes_per_s.value
+    period = burst_gap.completion_coupled_period_ns(
+        gap_ns=gap.value, volume_bytes=volume, drain_bytes_per_s=rate
+    )
+    stall_ns = attention.completion_coupled_exposure_ns(
+        volume_bytes=volume, drain_bytes_per_s=rate, latency_ns=0.0, cover_ns=cover.value
+    )
+    stall = derived(float(stall_ns), "equation 17 without latency", burst.volume_bytes, cover)
+    residual = total(bursts, max(stall, least_exposed, key=float))
+    return CompletionCoupled(
+        period_ns=derived(float(period), "G + V/R", gap, burst.volume_bytes),
+        stall_ns=stall,
+        residual_ns=residual,
+        hiding_ratio=hiding(residual, serial_drain_ns),
+    )
+
+
+def total(bursts: int, exposure: Figure) -> Figure:
+    """An exposure over all bursts of the busiest SM."""
+    value = attention.total_exposure_ns(output_bursts=bursts, exposure_ns=exposure.value)
+    return derived(float(value), f"{bursts:,} bursts of the busiest SM", exposure)

@@ -1,0 +1,56 @@
+"""``audit``: will a workload's kernel stall on a platform, and what to do about it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from xstage_tune.commands._options import FormatOption, OutputFormat, SetOption
+from xstage_tune.errors import FindingError
+
+
+def audit(
+    workload: Annotated[
+        str, typer.Option("--workload", "-w", metavar="NAME|FILE.toml", help="Workload to audit.")
+    ],
+    platform: Annotated[
+        str, typer.Option("--platform", "-p", metavar="NAME|FILE.toml", help="Platform it is to run on.")
+    ],
+    config: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Kernel config, TOML or JSON.", show_default="the default config"),
+    ] = None,
+    overrides: SetOption = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit 1 when a bound is violated.")] = False,
+    output: FormatOption = OutputFormat.TABLE,
+) -> None:
+    """Test a kernel's bursts against what the platform drains and holds, and say what to change.
+
+    Closed forms only: no GPU, no simulation. Either verdict is an answer and exits 0, unless --strict.
+    """
+    from xstage_tune.audit.run import audit as run_audit
+    from xstage_tune.configs.loader import load_config
+    from xstage_tune.platforms.loader import load_platform
+    from xstage_tune.report.audit_tables import audit_json, audit_report
+    from xstage_tune.report.emit import emit_json
+    from xstage_tune.report.tables import result_console
+    from xstage_tune.workloads.loader import load_workload
+
+    result = run_audit(
+        load_workload(workload, overrides or ()),
+        load_platform(platform),
+        load_config(config) if config else None,
+    )
+    if output is OutputFormat.JSON:
+        emit_json(audit_json(result))
+    else:
+        result_console().print(audit_report(result))
+    if strict and result.verdict == "reshape":
+        bounds = {"rate": result.rate_ok, "capacity": result.capacity_ok}
+        violated = " and ".join(name for name, ok in bounds.items() if not ok)
+        raise FindingError(
+            f"{result.workload.name} on {result.platform.name} violates the {violated} bound",
+            result.actions[0].text if result.actions else "",
+        )

@@ -1,0 +1,185 @@
+"""An audit as JSON and as tables: every number with its basis and origin."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from xstage_tune.audit.figures import Figure
+from xstage_tune.audit.moe import MoeAudit
+from xstage_tune.audit.prediction import SchedulePrediction
+from xstage_tune.audit.run import Audit
+from xstage_tune.configs.loader import config_keys
+from xstage_tune.report.format import byte_count, duration, percent, rate
+from xstage_tune.report.tables import Column, TableData, render_table
+
+Show = Callable[[float], str]
+
+
+def audit_json(audit: Audit) -> dict[str, Any]:
+    """An audit under stable keys: plain numbers, and ``basis`` by their dotted key."""
+    test = {
+        "rate_bound": {
+            "ok": audit.rate_ok,
+            "injection_bytes_per_s": audit.predicted[audit.schedule].injection_bytes_per_s,
+            "drain_bytes_per_s": audit.burst.drain_bytes_per_s,
+        },
+        "capacity_bound": {
+            "ok": audit.capacity_ok,
+            "peak_outstanding_bytes": audit.burst.peak_outstanding_bytes,
+            "capacity_bytes": audit.burst.capacity_bytes,
+        },
+        "predicted": audit.predicted,
+        "actions": audit.actions,
+        **{key: figure for key, (figure, _, _) in _figures(audit).items()},
+    }
+    basis: dict[str, dict[str, str]] = {}
+    return {
+        "workload": audit.workload.name,
+        "platform": audit.platform.name,
+        "kind": audit.workload.kind,
+        "config": config_keys(audit.config),
+        "config_given": audit.config_given,
+        "schedule": audit.schedule,
+        "producers": audit.burst.producers,
+        "verdict": audit.verdict,
+        "interleaving_suffices": _interleaving_suffices(audit),
+        "d_knee_rows": None,
+        "converged_tokens": None,
+        **_plain(test, "", basis),
+        "basis": basis,
+    }
+
+
+def audit_report(audit: Audit) -> RenderableType:
+    """All of an audit for the terminal, the verdict first."""
+    parts = [_verdict(audit), _quantities(audit), _predictions(audit)]
+    return Group(*(part for table in parts for part in (render_table(table), Text())))
+
+
+def _plain(value: Any, key: str, basis: dict[str, dict[str, str]]) -> Any:
+    """``value`` with numbers for figures, whose basis and origin are noted in ``basis``."""
+    if isinstance(value, Figure):
+        basis[key] = {"basis": value.basis.label, "origin": value.origin}
+        return value.value
+    if is_dataclass(value) and not isinstance(value, type):
+        value = {field.name: getattr(value, field.name) for field in fields(value)}
+    if isinstance(value, Mapping):
+        return {name: _plain(item, f"{key}.{name}" if key else name, basis) for name, item in value.items()}
+    if isinstance(value, tuple):
+        return [_plain(item, f"{key}[{index}]", basis) for index, item in enumerate(value)]
+    return value
+
+
+def _interleaving_suffices(audit: Audit) -> bool | None:
+    """Equation 14; None for attention."""
+    return audit.predicted["interleaved"].rate_ok if "interleaved" in audit.predicted else None
+
+
+def _figures(audit: Audit) -> dict[str, tuple[Figure, str, Show]]:
+    """The audit's own quantities: key to figure, name and how it prints."""
+    burst, detail = audit.burst, audit.detail
+    named: dict[str, tuple[Figure, str, Show]] = {
+        "burst_bytes": (burst.burst_bytes, "burst of a producer, B", byte_count),
+        "volume_bytes": (burst.volume_bytes, f"volume of {burst.producers} producers, V", byte_count),
+        "drain_bytes_per_s": (burst.drain_bytes_per_s, "drain rate, R", rate),
+        "free_issue_ns": (burst.free_issue_ns, "issue without backpressure, T0", duration),
+        "drain_ns": (burst.drain_ns, "drain of a burst, V/R", duration),
+        "gap_ns": (audit.gap_ns, f"gap of {audit.schedule}, G", duration),
+        "recovery_gap_ns": (burst.recovery_gap_ns, "recovery gap, G*", duration),
+        "peak_outstanding_bytes": (burst.peak_outstanding_bytes, "peak outstanding, q_peak", byte_count),
+        "capacity_bytes": (burst.capacity_bytes, "capacity, Q", byte_count),
+    }
+    if isinstance(detail, MoeAudit):
+        named["l1_mainloop_ns"] = (detail.times.l1_ns, "Linear-1 mainloop, T_L1", duration)
+        named["l2_mainloop_ns"] = (detail.times.l2_ns, "Linear-2 mainloop, T_L2", duration)
+        named["d_knee_rows"] = (detail.lead_knee_rows, "least lead, D_knee", lambda rows: f"{rows:.1f} rows")
+    else:
+        named["kv_tile_ns"] = (detail.times.kv_tile_ns, "KV tile, sigma", duration)
+        named["converged_tokens"] = (
+            detail.converged_tokens, "no drain residual from, M*_ub", lambda tokens: f"{tokens:,.0f} tokens"
+        )  # fmt: skip
+    return named
+
+
+def _verdict(audit: Audit) -> TableData:
+    burst, gap = audit.burst, duration(audit.gap_ns.value)
+    asked = rate(audit.predicted[audit.schedule].injection_bytes_per_s.value)
+    recovery = duration(burst.recovery_gap_ns.value)
+    rows = [
+        ("verdict", audit.verdict),
+        (
+            "rate bound",
+            f"{_held(audit.rate_ok)}: V/(T0 + G) is {asked} of R = {rate(burst.drain_bytes_per_s.value)}; "
+            f"G is {gap}, G* is {recovery}",
+        ),
+        (
+            "capacity bound",
+            f"{_held(audit.capacity_ok)}: q_peak is {byte_count(burst.peak_outstanding_bytes.value)} "
+            f"of Q = {byte_count(burst.capacity_bytes.value)}",
+        ),
+    ]
+    for action in audit.actions:
+        assumed = f" ({action.limit.basis.label})" if action.limit else ""
+        rows.append((action.kind.replace("_", " "), action.text + assumed))
+    source = "given config" if audit.config_given else "default config"
+    return TableData(
+        f"{audit.workload.name} on {audit.platform.name}",
+        (Column("design test"), Column(f"{source}: {audit.config.label}")),
+        tuple(rows),
+        sections=frozenset({1, 3}),
+    )
+
+
+def _held(ok: bool) -> str:
+    return "holds" if ok else "violated"
+
+
+def _quantities(audit: Audit) -> TableData:
+    rows = (
+        (name, show(figure.value), figure.basis.label, _first_sentence(figure.origin))
+        for figure, name, show in _figures(audit).values()
+    )
+    columns = (Column("quantity"), Column("value", "right"), Column("basis"), Column("origin"))
+    return TableData("What it rests on", columns, tuple(rows))
+
+
+def _first_sentence(text: str) -> str:
+    return text.split(". ")[0]
+
+
+def _predictions(audit: Audit) -> TableData:
+    def row(name: str, show: Show, of: Callable[[SchedulePrediction], Figure]) -> tuple[str, ...]:
+        return (name, *(show(of(prediction).value) for prediction in audit.predicted.values()))
+
+    rows = [
+        row("gap G", duration, lambda p: p.gap_ns),
+        ("rate bound", *(_held(prediction.rate_ok) for prediction in audit.predicted.values())),
+        row("issue T_iss at G", duration, lambda p: p.issue_ns),
+        row("remote-store span T_RS", duration, lambda p: p.span_ns),
+        row("stall dt of a tile", duration, lambda p: p.stall_ns),
+        row("residual", duration, lambda p: p.residual_ns),
+        row("hiding ratio", _share, lambda p: p.hiding_ratio),
+        row("period", duration, lambda p: p.completion_coupled.period_ns),
+        row("stall dt of a tile", duration, lambda p: p.completion_coupled.stall_ns),
+        row("residual", duration, lambda p: p.completion_coupled.residual_ns),
+        row("hiding ratio", _share, lambda p: p.completion_coupled.hiding_ratio),
+    ]
+    coupled = len(rows) - 4
+    rows[coupled:] = [(f"completion-coupled {name}", *cells) for name, *cells in rows[coupled:]]
+    weakest = max(p.stall_ns.basis for p in audit.predicted.values())
+    notes = (
+        f"steady state, an upper bound of a finite run; {weakest.label}",
+        "hiding ratio: against a serial transfer of the same bytes at R",
+        "completion-coupled: an issuer that waits until its stores are visible, latency not counted",
+    )
+    columns = (Column("predicted"), *(Column(name, "right") for name in audit.predicted))
+    return TableData("Predicted", columns, tuple(rows), notes, frozenset({coupled}))
+
+
+def _share(value: float) -> str:
+    return percent(100 * value, 1)
