@@ -72,7 +72,7 @@ def launch_row(run_id: str, sequence: int, burst: BurstRun) -> Launch:
         producers=point.producers,
         burst_bytes=point.burst_bytes,
         gap_ns=point.gap_ns,
-        point=asdict(point),
+        point=point_values(point),
         kernel=info.kernel,
         kernel_sha256=info.kernel_sha256,
         registers=info.registers,
@@ -103,9 +103,16 @@ def stored_launch(row: Launch, database: Database) -> StoredLaunch:
         after=_gpu_state(row.gpu_after),
     )
     verification = Verification(row.checked_bytes, row.mismatched_bytes)
-    return StoredLaunch(
-        row.run_id, row.sequence, BurstPoint(**row.point), verification, info, row.id, database
-    )
+    return StoredLaunch(row.run_id, row.sequence, _point(row.point), verification, info, row.id, database)
+
+
+def point_values(point: BurstPoint) -> dict[str, Any]:
+    """A point as the store keeps it, in JSON's types."""
+    return {**asdict(point), "idle_sms": list(point.idle_sms)}
+
+
+def _point(stored: dict[str, Any]) -> BurstPoint:
+    return BurstPoint(**{**stored, "idle_sms": tuple(stored.get("idle_sms", ()))})
 
 
 def chunk_rows(table: SpanTable, rank: int) -> list[Chunk]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
 from typing import Any
 
 from sqlalchemy import select, update
@@ -16,7 +15,7 @@ from xstage_tune.devices.base import BurstRun, DeviceDescription
 from xstage_tune.errors import StoreError, XStageError
 from xstage_tune.provenance import git_state
 from xstage_tune.store.database import Database
-from xstage_tune.store.launches import chunk_rows, launch_row
+from xstage_tune.store.launches import chunk_rows, launch_row, point_values
 from xstage_tune.store.models import Environment, Fit, Launch, Run
 from xstage_tune.store.process import ProcessIdentity, current_process, has_ended
 from xstage_tune.store.provenance import environment_values, new_id, utc_now
@@ -43,7 +42,7 @@ class RunWriter:
                 launch = launch_row(self.id, sequence, burst)
                 session.add(launch)
                 session.flush()
-            elif launch.point != asdict(burst.point):
+            elif launch.point != point_values(burst.point):
                 raise StoreError(f"run {self.id}: launch {sequence} was of another point")
             for row in rows:
                 row.launch_id = launch.id
