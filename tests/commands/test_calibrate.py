@@ -1,0 +1,327 @@
+"""``calibrate`` as a user meets it: results, refusals, and what is kept when it goes wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.calibration.fluid import Fluid, FluidDevice
+from tests.conftest import CliResult, RunCli
+from xstage_tune.devices import select
+from xstage_tune.devices.base import BurstPoint, BurstRun
+from xstage_tune.platforms.loader import load_platform
+from xstage_tune.store.facade import Store
+
+QUICK = ("--budget", "quick", "--store-flavour", "st.v4")
+
+
+class Stopping(FluidDevice):
+    """A fluid device on which something happens before the ``after``-th run."""
+
+    def __init__(self, truth: Fluid, after: int, happening: Callable[[], None]) -> None:
+        super().__init__(truth)
+        self._left = after
+        self._happening = happening
+
+    def run_bursts(self, points: Sequence[BurstPoint]) -> Iterator[BurstRun]:
+        for run in super().run_bursts(points):
+            if self._left == 0:
+                self._happening()
+            self._left -= 1
+            yield run
+
+
+def use(monkeypatch: pytest.MonkeyPatch, device: FluidDevice) -> None:
+    monkeypatch.setattr(select, "open_device", lambda *_: device)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    return tmp_path / "runs.db"
+
+
+@pytest.fixture(scope="module")
+def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A recorded quick calibration of a fluid device, made by the command itself."""
+    folder = tmp_path_factory.mktemp("recording")
+    with pytest.MonkeyPatch.context() as patch:
+        use(patch, FluidDevice(Fluid()))
+        patch.setattr(
+            sys,
+            "argv",
+            [
+                *("xstage-tune", "calibrate", *QUICK, "--seed", "5"),
+                *("--record", str(folder / "run.xsrec"), "--out", str(folder / "live.toml")),
+                *("--store", str(folder / "live.db")),
+            ],
+        )
+        from xstage_tune import cli
+
+        with pytest.raises(SystemExit) as caught:
+            cli.main()
+        assert not caught.value.code
+    return folder / "run.xsrec"
+
+
+def measured(profile: Path) -> dict[str, Any]:
+    """A profile without what tells one run of the tool from another."""
+    values = load_platform(str(profile)).model_dump(mode="json")
+    for key in ("run_id", "argv", "host"):
+        del values["provenance"][key]
+    return values
+
+
+def test_replay_gives_the_live_profile_number_for_number(
+    run_cli: RunCli, recording: Path, store: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "replayed.toml"
+    result = run_cli("calibrate", "--device", f"replay:{recording}", "--store", str(store), "--out", str(out))
+    assert result.exit_code == 0
+    assert measured(out) == measured(recording.with_name("live.toml"))
+
+
+def test_json_is_the_result_alone_and_holds_the_documented_keys(
+    run_cli: RunCli, recording: Path, store: Path
+) -> None:
+    arguments = ("calibrate", "--device", f"replay:{recording}", "--store", str(store), "--format", "json")
+    first, second = (json.loads(run_cli(*arguments).stdout) for _ in range(2))
+    platform = first["platform"]
+    assert platform["name"] == "fluid-1-host"
+    low, high = platform["drain"]["ci95"]
+    assert low <= platform["drain"]["bytes_per_s"] <= high
+    assert {"producers", "burst_bytes", "ns", "flavour"} <= platform["issue"][0].keys()
+    assert {"producers", "bytes", "ci95", "flavour"} <= platform["capacity"][0].keys()
+    assert {"sm_ids", "share"} <= platform["arbitration"]["groups"][0].keys()
+    assert -1 <= platform["arbitration"]["repeat_correlation"] <= 1
+    keys = {"period_median_pct", "period_p95_pct", "isolated_median_pct"}
+    assert keys <= platform["validation"].keys()
+    assert first["run_id"] != second["run_id"]
+    for result in (first, second):
+        del result["run_id"], result["platform"]["provenance"]
+    assert first == second
+
+
+def test_every_launch_is_kept_with_its_spans(run_cli: RunCli, recording: Path, store: Path) -> None:
+    run_cli("calibrate", "--device", f"replay:{recording}", "--store", str(store))
+    with Store.open(store) as opened:
+        run = opened.run()
+        launches = opened.launches(run.id)
+        assert (run.kind, run.status, run.seed) == ("calibrate", "finished", 5)
+        assert [launch.sequence for launch in launches] == list(range(len(launches)))
+        assert sum(len(launch.table().spans) for launch in launches) > 10_000
+        assert {fit.kind for fit in opened.fits(run.id)} == {"copy-rate", "calibration"}
+        assert opened.check().problems == ()
+
+
+def test_table_shows_plots_and_numbers(run_cli: RunCli, recording: Path, store: Path) -> None:
+    result = run_cli("calibrate", "--device", f"replay:{recording}", "--store", str(store))
+    for part in ("drain rate R", "Outstanding capacity, Q", "Arbitration", "Validation", "run cal-"):
+        assert part in result.stdout
+    assert result.stderr == ""
+
+
+@pytest.mark.parametrize("suffix", ["svg", "html"])
+def test_figure_is_written(
+    run_cli: RunCli, recording: Path, store: Path, tmp_path: Path, suffix: str
+) -> None:
+    figure = tmp_path / f"figure.{suffix}"
+    run_cli("calibrate", "--device", f"replay:{recording}", "--store", str(store), "--plot", str(figure))
+    assert "<svg" in figure.read_text()
+
+
+@pytest.mark.parametrize(
+    ("option", "name", "complaint"),
+    [
+        ("--out", "profile.json", r"must end in .toml"),
+        ("--plot", "figure.png", r"must end in .svg or .html"),
+        ("--record", "run.zip", r"must end in .xsrec"),
+        ("--out", "taken.toml", "exists"),
+        ("--plot", "nowhere/figure.svg", "no folder"),
+    ],
+)
+def test_targets_are_refused_before_anything_is_measured(
+    run_cli: RunCli, recording: Path, store: Path, tmp_path: Path, option: str, name: str, complaint: str
+) -> None:
+    (tmp_path / "taken.toml").write_text("mine")
+    target = tmp_path / name
+    result = run_cli(
+        "calibrate", "--device", f"replay:{recording}", "--store", str(store), option, str(target)
+    )
+    assert result.exit_code == 2
+    assert complaint in result.stderr
+    assert not store.exists()
+    assert (tmp_path / "taken.toml").read_text() == "mine"
+
+
+def test_force_replaces_a_profile(run_cli: RunCli, recording: Path, store: Path, tmp_path: Path) -> None:
+    out = tmp_path / "profile.toml"
+    out.write_text("old")
+    arguments = ("--device", f"replay:{recording}", "--store", str(store), "--out", str(out), "--force")
+    assert run_cli("calibrate", *arguments).exit_code == 0
+    assert load_platform(str(out)).name == "fluid-1-host"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (("--device", "tpu"), 2, "--device 'tpu' is unknown"),
+        (("--device", "replay:no-such"), 2, "no recording named 'no-such'"),
+        (("--path", "nvlink"), 2, "nvlink"),
+        (("--budget", "huge"), 2, "huge"),
+        (("--seed", "-1"), 2, "-1"),
+    ],
+)
+def test_bad_arguments_are_one_clear_complaint(
+    run_cli: RunCli, store: Path, arguments: tuple[str, ...], code: int, words: str
+) -> None:
+    result = run_cli("calibrate", "--store", str(store), *arguments)
+    assert result.exit_code == code
+    assert words in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_path_that_the_recording_lacks_is_refused(run_cli: RunCli, recording: Path, store: Path) -> None:
+    result = run_cli("calibrate", "--device", f"replay:{recording}", "--store", str(store), "--path", "peer")
+    assert result.exit_code == 3
+    assert "no path 'peer'" in result.stderr
+
+
+def test_local_path_is_a_control_and_no_platform(run_cli: RunCli, recording: Path, store: Path) -> None:
+    result = run_cli("calibrate", "--device", f"replay:{recording}", "--store", str(store), "--path", "local")
+    assert result.exit_code == 2
+    assert "the control" in result.stderr
+
+
+def refused(result: CliResult, out: Path) -> None:
+    assert result.exit_code == 1
+    assert not out.exists()
+    assert result.stderr.count("\n") == 2
+    assert "Traceback" not in result.stderr
+
+
+def test_unstable_measurement_writes_no_profile_but_keeps_the_run(
+    run_cli: RunCli, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use(monkeypatch, FluidDevice(Fluid(copy_bytes_per_s=40e9)))
+    out = tmp_path / "profile.toml"
+    result = run_cli("calibrate", *QUICK, "--store", str(store), "--out", str(out), "--format", "json")
+    refused(result, out)
+    assert "no profile written" in result.stderr
+    codes = {finding["code"] for finding in json.loads(result.stdout)["findings"]}
+    assert "drain-above-copy-engine" in codes
+    with Store.open(store) as opened:
+        assert opened.run().status == "finished"
+
+
+def test_data_that_did_not_arrive_fail_the_run_and_name_the_path(
+    run_cli: RunCli, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use(monkeypatch, FluidDevice(Fluid(mismatched=lambda point: 4 * (point.gap_ns > 0))))
+    out = tmp_path / "profile.toml"
+    result = run_cli("calibrate", *QUICK, "--store", str(store), "--out", str(out))
+    refused(result, out)
+    assert "path 'host'" in result.stderr
+    with Store.open(store) as opened:
+        run = opened.run()
+        assert run.status == "failed"
+        assert any(launch.verification.mismatched_bytes for launch in opened.launches(run.id))
+
+
+def test_interrupt_keeps_what_was_measured(
+    run_cli: RunCli, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    use(monkeypatch, Stopping(Fluid(), 7, interrupt))
+    recording, out = tmp_path / "run.xsrec", tmp_path / "profile.toml"
+    result = run_cli(
+        "calibrate", *QUICK, "--store", str(store), "--out", str(out), "--record", str(recording)
+    )
+    assert result.exit_code == 130
+    assert "7 launches are kept in run cal-" in result.stderr
+    assert not out.exists()
+    assert not recording.exists()
+    with Store.open(store) as opened:
+        run = opened.run()
+        assert run.status == "interrupted"
+        assert len(opened.launches(run.id)) == 7
+        assert opened.check().problems == ()
+
+
+def start(store: Path, seconds: float, **environment: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.commands.scripted", str(store), str(seconds)],
+        cwd=Path(__file__).parents[2],
+        env={**os.environ, **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def wait_for_launches(store: Path, count: int) -> None:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        if store.exists():
+            with Store.open(store) as opened:
+                if opened.runs() and len(opened.launches(opened.run().id)) >= count:
+                    return
+        time.sleep(0.05)
+    raise AssertionError(f"no {count} launches in {store}")
+
+
+def test_killed_sweep_is_stale_and_its_launches_are_whole(store: Path) -> None:
+    process = start(store, 0.02)
+    wait_for_launches(store, 3)
+    process.kill()
+    process.communicate()
+    with Store.open(store) as opened:
+        run = opened.run()
+        assert run.status == "stale"
+        assert len(opened.launches(run.id)) >= 3
+        assert opened.check().problems == ()
+
+
+def test_signal_of_the_terminal_interrupts_a_sweep(store: Path) -> None:
+    process = start(store, 0.02)
+    wait_for_launches(store, 3)
+    process.send_signal(signal.SIGINT)
+    stdout, stderr = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert stdout == ""
+    assert "are kept in run" in stderr
+    assert "Traceback" not in stderr
+
+
+def test_two_calibrations_share_a_store(store: Path) -> None:
+    processes = [start(store, 0.0) for _ in range(2)]
+    outputs = [process.communicate(timeout=120) for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], outputs
+    runs = {json.loads(stdout)["run_id"] for stdout, _ in outputs}
+    with Store.open(store) as opened:
+        assert {run.id for run in opened.runs()} == runs
+        assert {run.status for run in opened.runs()} == {"finished"}
+        counts = {len(opened.launches(run)) for run in runs}
+        assert len(counts) == 1
+        assert opened.check().problems == ()
+
+
+def test_full_disk_is_a_store_error_that_loses_nothing(store: Path) -> None:
+    process = start(store, 0.0, FILE_SIZE_LIMIT=str(400_000))
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 4
+    assert str(store) in stderr
+    assert "Traceback" not in stderr
+    with Store.open(store) as opened:
+        assert len(opened.launches(opened.run().id)) > 0
+        assert opened.check().problems == ()
