@@ -1,8 +1,8 @@
 """An exact fluid model of producers, a drain and an arbiter, as a burst device.
 
 K producers inject at B/T0(B) while the shared queue has room; the queue drains at R and holds Q(K). When it
-is full, R is shared by a hierarchical round robin: equally among the ports with an active producer, then
-among the active units of a port, then among the active SMs of a unit. The law's equations are exact here
+is full, R is shared by a round robin on two levels: equally among the branches with an active producer, then
+among such ports of a branch, then among the active SMs of a port. The law's equations are exact here
 except for the jitter that is asked for, so a fit must return the parameters that went in.
 """
 
@@ -42,7 +42,7 @@ class Fluid:
     sm_count: int = 33
     drain_bytes_per_s: float = 52.6e9
     ports: tuple[tuple[int, ...], ...] = ()  # none: one port for all
-    unit_sms: int = 1
+    branch_of_port: tuple[int, ...] = ()  # none: all ports on one branch
     capacity_bytes: Callable[[int], float] = lambda k: 4.0e6 * (k / 132) ** 0.5
     free_issue_ns: Callable[[float], float] = lambda burst: 50 + 15e-3 * burst
     jitter: float = 0.01  # relative, of T0
@@ -108,7 +108,10 @@ class FluidDevice:
     def run(self, point: BurstPoint) -> BurstRun:
         truth = self.truth
         rng = np.random.default_rng([truth.seed, *_key(point)])
-        sm_ids = self._order[: point.producers]
+        if point.idle_sms:
+            sm_ids = np.setdiff1d(np.arange(truth.sm_count), point.idle_sms)
+        else:
+            sm_ids = self._order[: point.producers]
         begin, end, issued = self._simulate(point, sm_ids, rng)
         table = _table(begin, end, issued, sm_ids, truth.span_capacity, rng)
         state = GpuState(1980, 2600, 300.0, 40, truth.throttle_reasons)
@@ -148,8 +151,8 @@ class FluidDevice:
             capacity,
             free_ns * np.maximum(slowdown, 0.5),
             delay,
-            self.truth.port_of()[sm_ids],
-            sm_ids // truth.unit_sms,
+            truth.port_of()[sm_ids],
+            np.array(truth.branch_of_port or [0] * max(len(truth.ports), 1)),
             limit,
             room,
         )
@@ -194,6 +197,7 @@ def _key(point: BurstPoint) -> list[int]:
         point.window_ns,
         point.bursts,
         point.repeat,
+        *point.idle_sms,
     ]
 
 
@@ -242,7 +246,7 @@ def _table(
 
 
 @njit(cache=True)
-def _share(active, caps, port, unit, rate, full, ports, rates):  # pragma: no cover - compiled
+def _share(active, caps, port, branch_of, rate, full, rates):  # pragma: no cover - compiled
     """Rates of the producers, ``rates[k]``; True when the queue stays full."""
     total = 0.0
     for k in range(len(caps)):
@@ -250,52 +254,47 @@ def _share(active, caps, port, unit, rate, full, ports, rates):  # pragma: no co
         total += rates[k]
     if not full or total <= rate:
         return False
-    # Water-filling over ports: a port whose SMs cannot take its share leaves the rest to the others.
-    port_cap = np.zeros(ports)
+    ports = len(branch_of)
+    branches = branch_of.max() + 1
+    members = np.zeros(ports)
+    cap = np.zeros(branches)
     for k in range(len(caps)):
-        port_cap[port[k]] += rates[k]
-    port_rate = np.zeros(ports)
+        if active[k]:
+            members[port[k]] += 1
+            cap[branch_of[port[k]]] += caps[k]
+    populated = np.zeros(branches)
+    for p in range(ports):
+        if members[p] > 0:
+            populated[branch_of[p]] += 1
+    # Water-filling: a branch whose SMs cannot take its share leaves the rest to the others.
+    share = np.zeros(branches)
     left = rate
-    settled = np.zeros(ports, dtype=np.bool_)
-    while True:
-        open_ports = 0
-        for p in range(ports):
-            if not settled[p] and port_cap[p] > 0:
-                open_ports += 1
-        if open_ports == 0:
-            break
-        even = left / open_ports
+    settled = cap <= 0
+    while not settled.all():
+        even = left / (~settled).sum()
         changed = False
-        for p in range(ports):
-            if not settled[p] and 0 < port_cap[p] <= even:
-                port_rate[p] = port_cap[p]
-                left -= port_cap[p]
-                settled[p] = True
+        for b in range(branches):
+            if not settled[b] and cap[b] <= even:
+                share[b] = cap[b]
+                left -= cap[b]
+                settled[b] = True
                 changed = True
         if not changed:
-            for p in range(ports):
-                if not settled[p] and port_cap[p] > 0:
-                    port_rate[p] = even
+            for b in range(branches):
+                if not settled[b]:
+                    share[b] = even
             break
-    mates = np.zeros(unit.max() + 1)
     for k in range(len(caps)):
         if active[k]:
-            mates[unit[k]] += 1
-    port_units = np.zeros(ports)
-    for k in range(len(caps)):
-        if active[k]:
-            port_units[port[k]] += 1 / mates[unit[k]]
-    for k in range(len(caps)):
-        if active[k]:
-            rates[k] = min(caps[k], port_rate[port[k]] / port_units[port[k]] / mates[unit[k]])
+            b = branch_of[port[k]]
+            rates[k] = min(caps[k], share[b] / populated[b] / members[port[k]])
     return True
 
 
 @njit(cache=True)
-def _run(isolated, gap, window, burst_bytes, rate, capacity, free, delay, port, unit, limit, room):
+def _run(isolated, gap, window, burst_bytes, rate, capacity, free, delay, port, branch_of, limit, room):
     """Begin and end of every burst, ``[K, room]``, and bursts issued, ``[K]``."""  # pragma: no cover
     producers = len(port)
-    ports = port.max() + 1
     begin = np.zeros((producers, room))
     end = np.zeros((producers, room))
     issued = np.zeros(producers, dtype=np.int64)
@@ -310,7 +309,7 @@ def _run(isolated, gap, window, burst_bytes, rate, capacity, free, delay, port, 
     variants = free.shape[1]
     while not finished.all():
         full = queued >= capacity * (1 - 1e-12)
-        held = _share(active, caps, port, unit, rate, full, ports, rates)
+        held = _share(active, caps, port, branch_of, rate, full, rates)
         inflow = rates.sum()
         outflow = rate if queued > 0 else min(rate, inflow)
         growth = 0.0 if held else inflow - outflow

@@ -48,7 +48,8 @@ def series(factors: tuple[float, ...]) -> IsolatedSeries:
 def test_capacity_is_recovered(issue: IssueModel, drain: DrainFit) -> None:
     fit = fit_capacity(series(FACTORS), issue, drain, seed=0)
     assert fit.knee_reached
-    assert fit.bytes == pytest.approx(Q, rel=0.01)
+    # The mean over producers ends before the last one where service is uneven, which adds to Q.
+    assert fit.bytes == pytest.approx(Q, rel=0.03)
     assert fit.ci95 is not None
     assert fit.ci95[0] <= fit.bytes <= fit.ci95[1]
 
@@ -88,12 +89,32 @@ def test_bursts_that_never_stall_give_a_lower_bound(issue: IssueModel, drain: Dr
 
 def test_guess_needs_a_stalled_run_only(issue: IssueModel) -> None:
     assert guess_capacity(series((0.1, 0.5)), issue, TRUTH.drain_bytes_per_s) is None
-    guess = guess_capacity(series((0.1, 4.0)), issue, TRUTH.drain_bytes_per_s)
-    assert guess == pytest.approx(Q, rel=0.02)
+    guess = guess_capacity(series((0.1, 1.5)), issue, TRUTH.drain_bytes_per_s)
+    assert guess == pytest.approx(Q, rel=0.05)
+
+
+def test_onset_is_where_the_slowest_producer_begins_to_wait(issue: IssueModel, drain: DrainFit) -> None:
+    one = series(FACTORS)
+    waiting = [
+        replace(run, slowest_ns=10 * run.slowest_ns) if run.point.volume_bytes > 0.85 * Q else run
+        for run in one.runs
+    ]
+    (uneven,) = isolated_series(waiting)
+    fit = fit_capacity(uneven, issue, drain, seed=0)
+    assert fit.onset_bytes == pytest.approx(0.8 * Q, rel=0.05)
+    assert fit.bytes == fit_capacity(one, issue, drain, seed=0).bytes
+
+
+def test_volumes_far_beyond_the_knee_do_not_reach_the_fit(issue: IssueModel, drain: DrainFit) -> None:
+    near = fit_capacity(series(FACTORS[:-1]), issue, drain, seed=0)
+    far = series((*FACTORS[:-1], 6.0))
+    late = [replace(r, burst_ns=r.burst_ns * 0.8) if r.point.volume_bytes > 5 * Q else r for r in far.runs]
+    (with_far,) = isolated_series(late)
+    assert fit_capacity(with_far, issue, drain, seed=0).bytes == pytest.approx(near.bytes, rel=0.005)
 
 
 def knees(law: dict[int, float]) -> list[CapacityFit]:
-    return [CapacityFit("st.v4", k, q, None, True, 10) for k, q in law.items()]
+    return [CapacityFit("st.v4", k, q, None, True, onset_bytes=q, points=10) for k, q in law.items()]
 
 
 COUNTS = (8, 16, 32, 66, 132)
@@ -139,6 +160,6 @@ def test_one_knee_is_constant_and_none_is_no_law() -> None:
 
 
 def test_lower_bounds_do_not_enter_the_law() -> None:
-    bound = CapacityFit("st.v4", 8, 1e3, None, False, 10)
+    bound = CapacityFit("st.v4", 8, 1e3, None, False, onset_bytes=1e3, points=10)
     with_bound = fit_capacity_law("st.v4", [bound, *knees({32: 2e6, 66: 3e6, 132: 4e6})])
     assert with_bound == fit_capacity_law("st.v4", knees({32: 2e6, 66: 3e6, 132: 4e6}))

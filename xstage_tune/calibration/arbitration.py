@@ -1,8 +1,8 @@
 """How the arbiter divides R among saturating SMs, by SM id.
 
-The law is a hierarchical round robin. Each *group* of SMs has a port with a fixed weight; groups with at
-least one active producer share R by weight. Inside a group the active *units* share equally, and so do
-the active SMs of a unit; a unit is one SM or ``unit_sms`` neighbours by id (2 for a TPC).
+The law is a round robin on two levels. Each *group* of SMs has a port; ports lie on *branches*. Branches with
+an active producer share R by weight, so do the ports with one inside a branch, and the active SMs of a port
+share equally. On an H200 the ports are the GPU's CPCs (4 or 6 SMs each) and the branches its two halves.
 """
 
 from __future__ import annotations
@@ -12,14 +12,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from xstage_tune.calibration.ports import Observation, Partition, find_partition
+from xstage_tune.calibration.ports import Observation, Partition, find_partition, one_port
 from xstage_tune.calibration.reduce import Floats, PeriodicFigures
 
 #: Relative differences of shares below this mean nothing, however well they repeat.
 RESOLUTION = 0.01
-#: Service is systematic when repeats of the per-SM shares correlate at least this much.
+#: Unequal shares are systematic when repeats of them correlate at least this much.
 MIN_CORRELATION = 0.9
-UNIT_SIZES = (1, 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +27,7 @@ class PortGroup:
 
     sm_ids: tuple[int, ...]
     share: float
+    branch: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,16 +44,23 @@ class ArbitrationFit:
     """The group law, and what speaks for it."""
 
     groups: tuple[PortGroup, ...]
-    unit_sms: int
-    systematic: bool
     repeat_correlation: float
     repeats: int
-    producers: int  # of the runs that the shares come from
-    predictions: tuple[Prediction, ...]  # by rising K, the largest K included
+    producers: int  # of the runs that the weights come from
+    predictions: tuple[Prediction, ...]  # placements that the law was not fitted to, by rising K
+    fitted_error: float  # largest relative error of a share with all SMs active
+
+    @property
+    def systematic(self) -> bool:
+        """True when the SMs are not all served alike."""
+        return len(self.groups) > 1
 
 
 def fit_arbitration(runs: Sequence[PeriodicFigures]) -> ArbitrationFit:
-    """Find the groups from saturated runs of one flavour; the largest K gives weights and sizes.
+    """Find the groups from saturated runs of one flavour.
+
+    Runs with the most producers give the weights, runs with chosen idle SMs the groups and branches. Runs
+    with SMs of the hardware's choice are predicted; where no idle SMs were chosen, they are fitted instead.
 
     Args:
         runs: drain-dominated runs, at least one.
@@ -65,24 +72,22 @@ def fit_arbitration(runs: Sequence[PeriodicFigures]) -> ArbitrationFit:
     weight = table.mean(axis=0) / table.mean(axis=0).sum()
     noise = max(_noise(table), RESOLUTION)
     correlation = _correlation(table)
-    systematic = correlation >= MIN_CORRELATION and float(weight.std() / weight.mean()) > noise
-    fewer = _observations(runs, producers, sm_ids)
+    chosen = _observations([run for run in runs if run.point.idle_sms], producers, sm_ids)
+    placed = _observations([run for run in runs if not run.point.idle_sms], producers, sm_ids)
 
-    one_port = np.zeros(len(sm_ids), dtype=np.int64)
-    partition, unit_sms = (
-        Partition(one_port, np.arange(len(sm_ids)), np.full(len(sm_ids), 1 / len(sm_ids))),
-        1,
-    )
-    if systematic:
-        partition, unit_sms = find_partition(sm_ids, weight, fewer, noise, UNIT_SIZES)
+    unequal = float(weight.std() / weight.mean()) > noise
+    if unequal and correlation < MIN_CORRELATION:
+        partition = one_port(weight)
+    else:
+        partition = find_partition(weight, chosen or placed, noise)
+    all_active = Observation(np.arange(len(sm_ids)), weight)
     return ArbitrationFit(
         groups=_groups(partition, sm_ids),
-        unit_sms=unit_sms,
-        systematic=systematic,
         repeat_correlation=correlation,
         repeats=len(full),
         producers=producers,
-        predictions=_predictions(partition, [*fewer, Observation(np.arange(len(sm_ids)), weight)]),
+        predictions=_predictions(partition, placed),
+        fitted_error=float(np.abs(partition.errors(all_active)).max()),
     )
 
 
@@ -141,9 +146,10 @@ def _groups(partition: Partition, sm_ids: Sequence[int]) -> tuple[PortGroup, ...
     groups = [
         PortGroup(
             sm_ids=tuple(sm for sm, member in zip(sm_ids, partition.port == port, strict=True) if member),
-            share=float(partition.weight[partition.port == port].sum()),
+            share=float(share),
+            branch=int(branch),
         )
-        for port in np.unique(partition.port)
+        for port, (share, branch) in enumerate(zip(partition.port_weight, partition.branch, strict=True))
     ]
     return tuple(sorted(groups, key=lambda group: group.sm_ids))
 

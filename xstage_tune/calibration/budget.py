@@ -45,7 +45,10 @@ class Budget:
     # Saturated runs (arbitration).
     arbitration_bytes: int
     arbitration_repeats: int
-    arbitration_producers: Producers
+    arbitration_window_bytes: int
+    #: (fraction of the SMs that are active, runs): many SMs tell who shares a port, few tell which
+    #: ports share a branch.
+    arbitration_subsets: tuple[tuple[float, int], ...]
     # What a flavour other than the primary one gets.
     secondary_producers: Producers
     secondary_drain_bytes: tuple[int, ...]
@@ -71,7 +74,8 @@ QUICK = Budget(
     local_bursts=24,
     arbitration_bytes=16 * KIB,
     arbitration_repeats=3,
-    arbitration_producers=(16, 0.25, 0.375, 0.625, 0.75, 0.875, 0.97),
+    arbitration_window_bytes=64 * MIB,
+    arbitration_subsets=((0.67, 10), (0.36, 5), (0.085, 7)),
     secondary_producers=(32, 1.0),
     secondary_drain_bytes=(8 * KIB,),
     secondary_sweeps=((1.0, 8 * KIB),),
@@ -96,25 +100,8 @@ FULL = Budget(
     local_bursts=24,
     arbitration_bytes=16 * KIB,
     arbitration_repeats=4,
-    arbitration_producers=(
-        12,
-        20,
-        24,
-        40,
-        48,
-        0.4,
-        0.45,
-        0.55,
-        0.6,
-        0.67,
-        0.8,
-        0.85,
-        0.9,
-        0.94,
-        0.97,
-        0.985,
-        0.9925,
-    ),
+    arbitration_window_bytes=64 * MIB,
+    arbitration_subsets=((0.67, 16), (0.36, 8), (0.085, 12)),
     secondary_producers=(16, 32, 0.5, 1.0),
     secondary_drain_bytes=(4 * KIB, 8 * KIB, 32 * KIB),
     secondary_sweeps=((1.0, 8 * KIB),),

@@ -24,6 +24,11 @@ MIN_STALLED = 2
 #: Relative error granted to each isolated time, beside its own spread. It keeps the fit near the knee,
 #: where the fixed slope 1/R matters least.
 MODEL_ERROR = 0.02
+#: The fit sees volumes up to this many times Q: beyond, producers finish long before the last one, and
+#: the mean over them lies below equation 7.
+FIT_REACH = 2.0
+#: The first guess of Q is the median over this many smallest volumes that stall.
+GUESS_POINTS = 2
 #: Every third volume is held out of the fit, if at least this many were measured.
 MIN_FOR_HOLD_OUT = 6
 
@@ -63,6 +68,8 @@ class CapacityFit:
     bytes: float
     ci95: tuple[float, float] | None
     knee_reached: bool  # False: ``bytes`` is only a lower bound
+    #: Largest peak (equation 6) at which not even the slowest producer stalled.
+    onset_bytes: float
     points: int  # volumes that the fit saw
 
 
@@ -98,31 +105,43 @@ def stalled(series: IsolatedSeries, issue: IssueModel, drain_bytes_per_s: float)
     return beyond
 
 
+def _onset_bytes(series: IsolatedSeries, free_ns: Floats, drain_bytes_per_s: float) -> float:
+    """The largest peak (equation 6) at which the slowest producer does not stall."""
+    slowest = np.array([run.slowest_ns for run in series.runs])
+    peaks = burst_gap.peak_outstanding_bytes(
+        free_issue_ns=free_ns, volume_bytes=series.volume_bytes, drain_bytes_per_s=drain_bytes_per_s
+    )
+    return float(peaks[slowest <= STALL_FACTOR * free_ns].max(initial=1.0))
+
+
 def guess_capacity(series: IsolatedSeries, issue: IssueModel, drain_bytes_per_s: float) -> float | None:
-    """Q from the stalled runs alone, the median of ``V - R*T``; None when none stalled.
+    """Q from the stalled runs nearest the knee, the median of ``V - R*T``; None when none stalled.
 
     Needs no good T0: it serves to plan around the knee and to tell which plateaus stall on capacity.
     """
-    mask = stalled(series, issue, drain_bytes_per_s)
-    if not mask.any():
+    first = np.flatnonzero(stalled(series, issue, drain_bytes_per_s))[:GUESS_POINTS]
+    if not first.size:
         return None
-    implied = series.volume_bytes[mask] - drain_bytes_per_s * series.issue_ns[mask] * 1e-9
+    implied = series.volume_bytes[first] - drain_bytes_per_s * series.issue_ns[first] * 1e-9
     return float(max(np.median(implied), 0.0))
 
 
 def fit_capacity(series: IsolatedSeries, issue: IssueModel, drain: DrainFit, seed: int) -> CapacityFit:
-    """Fit equation 7 with R fixed to the volumes that are not held out.
+    """Fit equation 7 with R fixed to the volumes around the knee that are not held out.
 
     Soft-L1 loss on errors relative to each point's spread and ``MODEL_ERROR``, minimised over a grid
     that is then refined, since the law's corner gives a gradient nothing to follow. The interval
     resamples volumes, the bursts of each, and R.
     """
-    seen = ~series.held_out
-    volume = series.volume_bytes[seen]
-    free_ns = series.free_issue_ns(issue)[seen]
-    mask = stalled(series, issue, drain.bytes_per_s)[seen]
+    all_free_ns = series.free_issue_ns(issue)
+    onset = _onset_bytes(series, all_free_ns, drain.bytes_per_s)
+    guess = guess_capacity(series, issue, drain.bytes_per_s)
+    waits = stalled(series, issue, drain.bytes_per_s) & ~series.held_out
+    seen = _near_knee(series.volume_bytes, waits, guess) & ~series.held_out
+    volume, free_ns = series.volume_bytes[seen], all_free_ns[seen]
+    mask = waits[seen]
     if mask.sum() < MIN_STALLED:
-        return _lower_bound(series, volume[~mask], free_ns[~mask], drain.bytes_per_s)
+        return _lower_bound(series, volume[~mask], free_ns[~mask], drain.bytes_per_s, onset)
 
     runs = [run for run, keep in zip(series.runs, seen, strict=True) if keep]
     measured = series.issue_ns[seen]
@@ -148,12 +167,26 @@ def fit_capacity(series: IsolatedSeries, issue: IssueModel, drain: DrainFit, see
         bytes=max(capacity, 1.0),
         ci95=interval95(replicates),
         knee_reached=True,
+        onset_bytes=onset,
         points=len(runs),
     )
 
 
+def _near_knee(volume_bytes: Floats, waits: NDArray[np.bool_], guess: float | None) -> NDArray[np.bool_]:
+    """Volumes up to ``FIT_REACH`` times Q, or further until ``MIN_STALLED`` of them wait."""
+    if guess is None:
+        return np.ones_like(waits)
+    needed = volume_bytes[waits][:MIN_STALLED].max(initial=0.0)
+    near: NDArray[np.bool_] = volume_bytes <= max(FIT_REACH * guess, needed)
+    return near
+
+
 def _lower_bound(
-    series: IsolatedSeries, free_volume: Floats, free_ns: Floats, drain_bytes_per_s: float
+    series: IsolatedSeries,
+    free_volume: Floats,
+    free_ns: Floats,
+    drain_bytes_per_s: float,
+    onset_bytes: float,
 ) -> CapacityFit:
     """The largest peak (equation 6) among the bursts that did not stall."""
     peaks = burst_gap.peak_outstanding_bytes(
@@ -165,6 +198,7 @@ def _lower_bound(
         bytes=float(peaks.max(initial=1.0)),
         ci95=None,
         knee_reached=False,
+        onset_bytes=onset_bytes,
         points=int((~series.held_out).sum()),
     )
 

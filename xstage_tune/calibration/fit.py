@@ -64,7 +64,8 @@ class Basis:
     drain: DrainFit
     issue: IssueModel
     plateaus: tuple[PeriodicFigures, ...]
-    zero_gap: tuple[PeriodicFigures, ...]
+    zero_gap: tuple[PeriodicFigures, ...]  # with SMs of the hardware's choice
+    saturated: tuple[PeriodicFigures, ...]  # of the primary flavour, on chosen SMs too
     series: tuple[IsolatedSeries, ...]
     capacity_guess: dict[CurveKey, float]
 
@@ -86,8 +87,8 @@ def fit(
 def fit_basis(figures: Sequence[RunFigures], request: CalibrationRequest) -> Basis:
     """R and T0 from periodic runs, and Q roughly from isolated ones.
 
-    Roles follow from the points alone: zero gaps measure R; the largest gap of each (flavour, K, B)
-    measures T0; the gaps in between are held out.
+    Roles follow from the points alone: zero gaps measure R, and those on chosen SMs only the
+    arbitration; the largest gap of each (flavour, K, B) measures T0; the gaps in between are held out.
 
     Raises:
         FindingError: there is no plateau, or no run of the primary flavour is drain-dominated.
@@ -105,7 +106,8 @@ def fit_basis(figures: Sequence[RunFigures], request: CalibrationRequest) -> Bas
         )
     rough = IssueModel(measured)
     primary = [run for run in zero_gap if run.point.flavour == request.primary]
-    dominated = [run for run, keep in zip(primary, drain_dominated(primary, rough), strict=True) if keep]
+    saturated = [run for run, keep in zip(primary, drain_dominated(primary, rough), strict=True) if keep]
+    dominated = [run for run in saturated if not run.point.idle_sms]
     if not dominated:
         raise FindingError(
             f"no drain-dominated run on path '{request.path}': {len(primary)} zero-gap runs never push back",
@@ -119,7 +121,8 @@ def fit_basis(figures: Sequence[RunFigures], request: CalibrationRequest) -> Bas
         drain=drain,
         issue=IssueModel(without_capacity_stall(measured, known, drain.bytes_per_s)),
         plateaus=tuple(plateaus),
-        zero_gap=tuple(zero_gap),
+        zero_gap=tuple(run for run in zero_gap if not run.point.idle_sms),
+        saturated=tuple(saturated),
         series=tuple(series),
         capacity_guess=known,
     )
@@ -139,7 +142,7 @@ def fit_figures(
     capacity = [fit_capacity(series, issue, drain, request.seed) for series in basis.series]
     by_key = {(fitted.flavour, fitted.producers): fitted for fitted in capacity}
     laws = [fit_capacity_law(flavour, capacity) for flavour in request.flavours]
-    arbitration = fit_arbitration(drain.runs)
+    arbitration = fit_arbitration(basis.saturated)
     sweeps = held_out_sweeps(remote, basis.plateaus, issue)
     gap_curves = tuple(gap_curve(sweep, drain.bytes_per_s, local) for sweep in sweeps)
     isolated_curves = tuple(isolated_curve(one, by_key, issue, drain.bytes_per_s) for one in basis.series)
@@ -230,6 +233,7 @@ def _capacity_point(fitted: CapacityFit) -> CapacityPoint:
         bytes=fitted.bytes,
         ci95=fitted.ci95,
         knee_reached=fitted.knee_reached,
+        onset_bytes=fitted.onset_bytes,
         source=f"equation 7 on isolated bursts of {fitted.points} volumes, R fixed"
         if fitted.knee_reached
         else f"no knee in isolated bursts of {fitted.points} volumes: a lower bound",
@@ -237,11 +241,12 @@ def _capacity_point(fitted: CapacityFit) -> CapacityPoint:
 
 
 def _arbitration(fitted: ArbitrationFit) -> Arbitration:
-    full = fitted.predictions[-1]
     pattern = "systematic" if fitted.systematic else "not systematic: one group"
     return Arbitration(
-        groups=tuple(ArbitrationGroup(sm_ids=group.sm_ids, share=group.share) for group in fitted.groups),
-        unit_sms=fitted.unit_sms,
+        groups=tuple(
+            ArbitrationGroup(sm_ids=group.sm_ids, share=group.share, branch=group.branch)
+            for group in fitted.groups
+        ),
         predictions=tuple(
             ArbitrationPrediction(
                 producers=prediction.producers,
@@ -251,7 +256,7 @@ def _arbitration(fitted: ArbitrationFit) -> Arbitration:
             for prediction in fitted.predictions
         ),
         repeat_correlation=fitted.repeat_correlation,
-        max_relative_error=full.max_error,
+        max_relative_error=fitted.fitted_error,
         source=f"shares of {fitted.repeats} saturated runs with K={fitted.producers}, {pattern}",
     )
 

@@ -178,16 +178,26 @@ class Planner:
         return points
 
     def _saturated(self, rate: float) -> list[BurstPoint]:
-        """Repeats with all SMs, and more producer counts, for the arbitration."""
-        size = self.budget.arbitration_bytes
-        full = self._zero_gap(self.request.primary, self.sm_count, size, rate)
-        points = [replace(full, repeat=repeat) for repeat in range(1, self.budget.arbitration_repeats + 1)]
-        counts = _producer_counts(self.budget.arbitration_producers, self.sm_count)
-        return points + [
-            replace(self._zero_gap(self.request.primary, k, size, rate), repeat=1)
-            for k in counts
-            if k < self.sm_count
+        """Repeats with all SMs, and random sets of active SMs, for the arbitration."""
+        points = [
+            replace(self._saturated_point(self.sm_count, rate), repeat=repeat)
+            for repeat in range(1, self.budget.arbitration_repeats + 1)
         ]
+        for fraction, runs in self.budget.arbitration_subsets:
+            (active,) = _producer_counts((fraction,), self.sm_count)
+            if active == self.sm_count:
+                continue
+            rng = generator(self.request.seed, "active SMs", fraction)
+            for _ in range(runs):
+                idle = rng.permutation(self.sm_count)[active:]
+                idle_sms = tuple(sorted(idle.tolist()))
+                points.append(replace(self._saturated_point(active, rate), idle_sms=idle_sms, repeat=1))
+        return points
+
+    def _saturated_point(self, k: int, rate: float) -> BurstPoint:
+        size = self.budget.arbitration_bytes
+        carried = max(self.budget.arbitration_window_bytes, 2 * self.budget.window_bursts * k * size)
+        return self._periodic(self.request.primary, k, size, 0, carried / rate * 1e9)
 
     def _shuffled(self, stage: str, points: Sequence[BurstPoint]) -> tuple[BurstPoint, ...]:
         distinct = list(dict.fromkeys(points))

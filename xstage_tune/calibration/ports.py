@@ -1,22 +1,26 @@
-"""Which SMs share a port of the arbiter: a search over partitions, by how well they predict shares.
+"""Which SMs share a port of the arbiter: clusters of SMs that are always served alike.
 
-With all SMs active, SMs of equal service cannot be told to have one port or several. Runs with fewer
-producers tell: there a port's SMs each get more, the fewer of them are active.
+With all SMs active, SMs of equal service cannot be told to have one port or several. Runs in which some SMs
+are idle tell: a port's share then goes to fewer SMs, and an idle port's share to the other ports.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
+from itertools import chain, combinations, product
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy.cluster.hierarchy import fcluster, linkage
+from scipy.spatial.distance import squareform
 
-from xstage_tune.calibration.levels import levels
 from xstage_tune.calibration.reduce import Floats, Ints
 
-#: More ports than this are no arbiter but a wrong idea of what a unit is.
-MAX_PORTS = 12
+MAX_BRANCHES = 8
+#: A port has at least two SMs on average: nobody builds an arbiter per SM and measures it as one.
+MIN_SMS_PER_PORT = 2
+_SETTLE_PASSES = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,24 +33,31 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """A port for each SM, and the unit of the round robin inside a port. Arrays are ``[SMs]``."""
+    """A two-level round robin: SMs behind ports, ports on branches."""
 
-    port: Ints
-    unit: Ints
-    weight: Floats  # share of each SM with all active
+    port: Ints  # [SMs]
+    branch: Ints  # [ports]
+    weight: Floats  # [SMs], share of each SM with all active
+
+    @property
+    def port_weight(self) -> Floats:
+        """Share of each port with all SMs active, ``[ports]``."""
+        return np.bincount(self.port, weights=self.weight, minlength=len(self.branch)).astype(np.float64)
 
     def predict(self, position: Ints) -> Floats:
         """Shares when exactly the SMs at ``position`` are active, ``[active]``.
 
-        Ports with an active SM share by weight, active units of a port equally, active SMs of a unit
-        equally.
+        Branches with an active SM share by weight, so do the ports with one inside a branch, and the
+        active SMs of a port share equally.
         """
-        port, unit = self.port[position], self.unit[position]
-        mates = np.bincount(unit)[unit]
-        port_units = np.bincount(port, weights=1 / mates)
-        port_weight = np.bincount(self.port, weights=self.weight)
-        populated = port_weight[: len(port_units)][port_units > 0].sum()
-        shares: Floats = port_weight[port] / populated / port_units[port] / mates
+        port = self.port[position]
+        members = np.bincount(port, minlength=len(self.branch))
+        weight = self.port_weight
+        branch_weight = np.bincount(self.branch, weights=weight)
+        present_weight = np.bincount(self.branch, weights=weight * (members > 0))
+        branch_share = branch_weight / branch_weight[present_weight > 0].sum()
+        branch = self.branch[port]
+        shares: Floats = branch_share[branch] * weight[port] / present_weight[branch] / members[port]
         return shares
 
     def errors(self, observation: Observation) -> Floats:
@@ -54,138 +65,201 @@ class Partition:
         errors: Floats = self.predict(observation.position) / observation.share - 1
         return errors
 
-    def criterion(self, observations: Sequence[Observation], noise: float) -> float:
-        """Bayesian information criterion: squared relative errors, one parameter a port."""
+    def description_length(self, observations: Sequence[Observation], noise: float) -> float:
+        """What the partition costs to state, plus what it leaves unexplained; less is better.
+
+        Gaussian relative errors no smaller than ``noise``, a BIC penalty for each port and branch, and
+        the entropy of saying which SM has which port and which port which branch.
+        """
         squared = np.concatenate([self.errors(observation) for observation in observations]) ** 2
-        ports = len(np.unique(self.port))
-        return float(squared.size * np.log(squared.mean() + noise**2) + ports * np.log(squared.size))
+        misfit = squared.size * np.log(squared.mean() + noise**2)
+        parameters = (len(self.branch) + self.branch.max()) * np.log(squared.size)
+        return float(misfit + parameters + 2 * _bits(self.port) + 2 * _bits(self.branch))
 
 
-def find_partition(
-    sm_ids: Sequence[int],
-    weight: Floats,
-    fewer: Sequence[Observation],
-    noise: float,
-    unit_sizes: Sequence[int],
-) -> tuple[Partition, int]:
-    """The partition and the unit size that explain all observations best.
+def find_partition(weight: Floats, fewer: Sequence[Observation], noise: float) -> Partition:
+    """The partition that explains all observations in the fewest bits, as far as a local search sees.
 
     Args:
-        sm_ids: all SMs.
-        weight: their shares with all active, ``[SMs]``; sums to 1.
-        fewer: shares with fewer SMs active.
+        weight: shares with all SMs active, ``[SMs]``; sums to 1.
+        fewer: shares with some SMs idle.
         noise: relative error of a share, below which differences mean nothing.
-        unit_sizes: SMs of neighbouring ids that may make a unit, simplest first.
     """
-    observations = [Observation(np.arange(len(sm_ids)), weight), *fewer]
-    by_level = levels(weight * len(weight), noise)
+    observations = [Observation(np.arange(len(weight)), weight), *fewer]
 
-    def score(partition: Partition) -> float:
-        return partition.criterion(observations, noise)
+    def length(partition: Partition) -> float:
+        return partition.description_length(observations, noise)
 
-    candidates: list[tuple[Partition, int]] = []
-    for unit_sms in unit_sizes:
-        unit = np.unique(np.array(sm_ids) // unit_sms, return_inverse=True)[1].astype(np.int64)
-        split, open_places = _split_levels(by_level, unit, fewer, noise)
-        candidates.append((Partition(by_level, unit, weight), unit_sms))
-        if split.max() < MAX_PORTS:
-            settled = _settle(Partition(split, unit, weight), open_places, by_level, score)
-            candidates.append((settled, unit_sms))
-    return min(candidates, key=lambda candidate: score(candidate[0]))
-
-
-@dataclass(slots=True)
-class _Port:
-    """A port while it is being found: its level with all active, and by observation."""
-
-    level: int
-    known: dict[int, int]
-
-    def admits(self, level: int, own: Mapping[int, int]) -> bool:
-        """False where an observation serves the unit and the port unequally."""
-        return self.level == level and all(self.known.get(n, label) == label for n, label in own.items())
-
-
-def _split_levels(
-    by_level: Ints, unit: Ints, fewer: Sequence[Observation], noise: float
-) -> tuple[Ints, dict[tuple[int, int], list[int]]]:
-    """A first partition: equal service with all active, and never unequal with fewer.
-
-    In each observation units are clustered by service. A unit that disagrees with every port found so
-    far founds one; a unit that agrees with just one port joins it.
-
-    Returns:
-        Port of each SM, and the ports possible for each (level, unit) that agrees with several, of which
-        it was given the first.
-    """
-    signatures = [_unit_levels(observation, unit, noise) for observation in fewer]
-    keys = list(dict.fromkeys(zip(by_level.tolist(), unit.tolist(), strict=True)))
-    own = {key: {n: s[key[1]] for n, s in enumerate(signatures) if key[1] in s} for key in keys}
-    ports: list[_Port] = []
-    place: dict[tuple[int, int], int] = {}
-    # Units seen most often first: they found the ports that the others join.
-    for key in sorted(keys, key=lambda key: -len(own[key])):
-        admitting = [index for index, port in enumerate(ports) if port.admits(key[0], own[key])]
-        if not admitting:
-            ports.append(_Port(key[0], dict(own[key])))
-            place[key] = len(ports) - 1
-        elif len(admitting) == 1:
-            ports[admitting[0]].known |= own[key]
-            place[key] = admitting[0]
-    open_places = {
-        key: [index for index, port in enumerate(ports) if port.admits(key[0], own[key])]
-        for key in keys
-        if key not in place
-    }
-    place |= {key: admitting[0] for key, admitting in open_places.items() if admitting}
-    # What was learnt since may leave an open unit no port at all: it stays with its level's first.
-    first = {level: min(i for i, port in enumerate(ports) if port.level == level) for level, _ in keys}
-    labels = [place.get(key, first[key[0]]) for key in zip(by_level.tolist(), unit.tolist(), strict=True)]
-    return np.array(labels, dtype=np.int64), open_places
-
-
-def _unit_levels(observation: Observation, unit: Ints, noise: float) -> dict[int, int]:
-    active, member = np.unique(unit[observation.position], return_inverse=True)
-    service = np.bincount(member, weights=observation.share)
-    return dict(zip(active.tolist(), levels(np.log(service), noise).tolist(), strict=True))
-
-
-def _settle(
-    partition: Partition,
-    open_places: Mapping[tuple[int, int], Sequence[int]],
-    by_level: Ints,
-    score: Callable[[Partition], float],
-) -> Partition:
-    """Place the open units, then merge ports of one level, each by the largest fall of the score.
-
-    An open unit was absent from the runs that tell its possible ports apart. But how many units of a
-    port are active shows in the shares of the others, so its place has a best answer too.
-    """
-
-    def moves(current: Ints) -> Iterator[Ints]:
-        for (level, unit), ports in open_places.items():
-            members = (by_level == level) & (partition.unit == unit)
-            yield from (np.where(members, port, current) for port in ports)
-
-    def merges(current: Ints) -> Iterator[Ints]:
-        for level in np.unique(by_level):
-            for first, second in combinations(np.unique(current[by_level == level]), 2):
-                yield np.where(current == second, first, current)
-
-    return _descend(_descend(partition, moves, score), merges, score)
+    distances = _distances(_service(len(weight), observations))
+    best = min([one_port(weight), *_port_candidates(weight, distances)], key=length)
+    while True:
+        # Ports first, since branches are told by what whole ports gain; then the two together, since a
+        # wrong branch also misplaces SMs.
+        better = _descend(best, lambda now: _port_moves(now, distances), length)
+        better = min([better, *_branch_candidates(better, fewer)], key=length)
+        better = _descend(better, lambda now: chain(_port_moves(now, distances), _branch_moves(now)), length)
+        if length(better) >= length(best):
+            return best
+        best = better
 
 
 def _descend(
     partition: Partition,
-    neighbours: Callable[[Ints], Iterator[Ints]],
-    score: Callable[[Partition], float],
+    neighbours: Callable[[Partition], Iterator[Partition]],
+    length: Callable[[Partition], float],
 ) -> Partition:
-    """Go to the best neighbour while that lowers the score."""
-    best = score(partition)
+    """Go to the best neighbour while that saves bits."""
+    best = length(partition)
     while True:
-        candidates = [replace(partition, port=port) for port in neighbours(partition.port)]
-        scores = [score(candidate) for candidate in candidates]
-        if not scores or min(scores) >= best:
+        candidates = list(neighbours(partition))
+        lengths = [length(candidate) for candidate in candidates]
+        if not lengths or min(lengths) >= best:
             return partition
-        best = min(scores)
-        partition = candidates[int(np.argmin(scores))]
+        best = min(lengths)
+        partition = candidates[int(np.argmin(lengths))]
+
+
+def one_port(weight: Floats) -> Partition:
+    """All SMs behind one port."""
+    return _one_branch(np.zeros(len(weight), dtype=np.int64), weight)
+
+
+def _service(sms: int, observations: Sequence[Observation]) -> Floats:
+    """Logarithm of each SM's share, ``[observations, SMs]``, NaN where it was idle."""
+    service = np.full((len(observations), sms), np.nan)
+    for row, observation in zip(service, observations, strict=True):
+        row[observation.position] = np.log(observation.share)
+    return service
+
+
+def _port_candidates(weight: Floats, distances: Floats) -> list[Partition]:
+    """Partitions of every plausible number of ports, all on one branch."""
+    most = len(weight) // MIN_SMS_PER_PORT
+    return [_one_branch(port, weight) for port in _clusterings(distances, most)]
+
+
+def _port_moves(partition: Partition, distances: Floats) -> Iterator[Partition]:
+    """One port split in two, two merged, or one SM moved to the port next nearest to it."""
+    port, branch = partition.port, partition.branch
+    ports = len(branch)
+    for first, second in combinations(range(ports), 2):
+        yield _with_ports(partition, np.where(port == second, first, port), branch)
+    for split in range(ports):
+        members = np.flatnonzero(port == split)
+        for halves in _clusterings(distances[np.ix_(members, members)], min(2, len(members))):
+            candidate = port.copy()
+            candidate[members[halves == 1]] = ports
+            yield _with_ports(partition, candidate, np.append(branch, branch[split]))
+    if ports > 1:
+        mean = _mean_distances(port, distances)
+        mean[np.arange(len(port)), port] = np.inf
+        for position, target in enumerate(np.argmin(mean, axis=1)):
+            candidate = port.copy()
+            candidate[position] = target
+            yield _with_ports(partition, candidate, branch)
+
+
+def _branch_moves(partition: Partition) -> Iterator[Partition]:
+    """One port moved to another branch, or to one of its own."""
+    for port, target in product(range(len(partition.branch)), range(partition.branch.max() + 2)):
+        if partition.branch[port] != target < MAX_BRANCHES:
+            candidate = partition.branch.copy()
+            candidate[port] = target
+            yield replace(partition, branch=_renumbered(candidate))
+
+
+def _branch_candidates(partition: Partition, fewer: Sequence[Observation]) -> list[Partition]:
+    """The partition with its ports anew on 2, 3, ... branches.
+
+    Ports of one branch gain alike when ports of the branch are idle: by the same factor over what one
+    branch for all would give them.
+    """
+    ports = len(partition.branch)
+    single = _one_branch(partition.port, partition.weight)
+    gains = []
+    for observation in fewer:
+        port = partition.port[observation.position]
+        members = np.bincount(port, minlength=ports)
+        if members.all():
+            continue
+        served = np.bincount(port, weights=observation.share, minlength=ports)
+        expected = np.bincount(port, weights=single.predict(observation.position), minlength=ports)
+        gain = np.full(ports, np.nan)
+        gain[members > 0] = np.log(served[members > 0] / expected[members > 0])
+        gains.append(gain)
+    if not gains or ports < 2:
+        return []
+    labels = _clusterings(_distances(np.array(gains)), min(ports, MAX_BRANCHES))
+    return [replace(partition, branch=branch) for branch in labels]
+
+
+def _distances(rows: Floats) -> Floats:
+    """Mean squared difference of each pair of columns over the rows that hold both, ``[columns, columns]``.
+
+    Columns that no row holds together are as far apart as the furthest that one does.
+    """
+    present = np.isfinite(rows)
+    filled = np.where(present, rows, 0.0)
+    squares = (filled**2).T @ present
+    both = present.T.astype(np.float64) @ present
+    total = squares + squares.T - 2 * filled.T @ filled
+    known = both > 0
+    distances = np.where(known, total / np.maximum(both, 1), 0.0)
+    distances = np.where(known, distances, distances.max())
+    distances = np.maximum((distances + distances.T) / 2, 0.0)
+    np.fill_diagonal(distances, 0.0)
+    return distances
+
+
+def _clusterings(distances: Floats, most: int) -> list[Ints]:
+    """Labels for 2 to ``most`` clusters: average linkage, then each column to its nearest cluster."""
+    if len(distances) < 2:
+        return []
+    tree = linkage(squareform(distances, checks=False), method="average")
+    return [_settled(fcluster(tree, count, criterion="maxclust"), distances) for count in range(2, most + 1)]
+
+
+def _settled(labels: NDArray[np.integer], distances: Floats) -> Ints:
+    """Reassign columns to the cluster with the least mean distance until none moves."""
+    current = _renumbered(labels)
+    for _ in range(_SETTLE_PASSES):
+        moved = _renumbered(np.argmin(_mean_distances(current, distances), axis=1))
+        if np.array_equal(moved, current):
+            break
+        current = moved
+    return current
+
+
+def _mean_distances(labels: Ints, distances: Floats) -> Floats:
+    """Mean distance of each column to the members of each cluster but itself, ``[columns, clusters]``.
+
+    A column alone in its cluster is at distance 0 from it.
+    """
+    member = (labels[:, None] == np.arange(labels.max() + 1)).astype(np.float64)
+    others = member.sum(axis=0) - member
+    mean: Floats = distances @ member / np.maximum(others, 1)
+    return mean
+
+
+def _renumbered(labels: NDArray[np.integer]) -> Ints:
+    """The same labels as 0, 1, ... without gaps."""
+    numbered: Ints = np.unique(labels, return_inverse=True)[1].astype(np.int64)
+    return numbered
+
+
+def _with_ports(partition: Partition, port: Ints, branch: Ints) -> Partition:
+    """The partition with other ports; ``branch`` is by their labels, of which some may be unused."""
+    used = np.unique(port)
+    return Partition(_renumbered(port), _renumbered(branch[used]), partition.weight)
+
+
+def _one_branch(port: NDArray[np.integer], weight: Floats) -> Partition:
+    labels = _renumbered(port)
+    return Partition(labels, np.zeros(labels.max() + 1, dtype=np.int64), weight)
+
+
+def _bits(labels: Ints) -> float:
+    """Entropy of the labels times their number, in nats."""
+    fractions = np.bincount(labels) / len(labels)
+    fractions = fractions[fractions > 0]
+    return float(-len(labels) * np.sum(fractions * np.log(fractions)))

@@ -198,8 +198,8 @@ def capacity_findings(fits: Sequence[CapacityFit]) -> list[Finding]:
 
 
 def arbitration_findings(fit: ArbitrationFit) -> list[Finding]:
-    """Service that does not repeat: one group is then the best that can be said."""
-    if fit.systematic or fit.repeats > 1:
+    """Whether the shares repeat is unknown where they were measured once."""
+    if fit.repeats > 1:
         return []
     return [
         Finding(

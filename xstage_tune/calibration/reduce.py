@@ -11,7 +11,12 @@
 * *Burst-weighted means.* T_iss and G are means over all bursts of the window. Then
   ``T_iss + G = K*B / rate`` holds as an identity (equation 2); a mean of per-producer means would
   exceed it under uneven service, since a mean of reciprocals exceeds the reciprocal of the mean.
-* *Isolated bursts* last until their slowest producer is done; the mean over producers ends earlier.
+* *Isolated bursts.* T_iss is the mean over producers, as for periodic ones. Equation 7 speaks of a burst
+  whose producers all push until it ends. Under uneven service they finish one by one, and the last few
+  have only their own ports' part of the capacity: ``V - R*T`` of the slowest producer is Q of the few
+  that are left (on an H200 with K = 132 it falls from 3 to 1 MB as V grows), while the mean near the knee
+  gives the volume that saturated runs accept beyond R*t when they start on an idle path. The slowest
+  is kept beside it: it tells where the first producer stalls.
 """
 
 from __future__ import annotations
@@ -31,6 +36,8 @@ Ints = NDArray[np.int64]
 #: Time blocks of a common window: the unit of the fill detection and of resampling.
 BLOCKS = 20
 FILL_FRACTION = 0.1
+#: A shorter discard is preferred while its squared standard error is within this factor of the least.
+FILL_TOLERANCE = 1.5
 #: Below this many bursts of the slowest producer a rate is quantised by more than the fit can stand.
 MIN_BURSTS = 4
 #: Isolated bursts before this one warm translation caches and are discarded.
@@ -78,17 +85,16 @@ class PeriodicFigures:
 
 @dataclass(frozen=True, slots=True)
 class IsolatedFigures:
-    """One isolated run: each burst lasts until its slowest producer is done."""
+    """One isolated run."""
 
     point: BurstPoint
     health: RunHealth
-    burst_ns: Floats  # [bursts], the longest issue span among the producers, each on its own clock
-    mean_ns: float  # median over bursts of the mean over producers
-    start_skew_ns: float  # median over bursts of last start minus first start
+    burst_ns: Floats  # [bursts], mean over producers of the issue span, each on its own clock
+    slowest_ns: float  # median over bursts of the longest issue span
 
     @property
     def issue_ns(self) -> float:
-        """Median over bursts."""
+        """T_iss: median over bursts of the mean over producers."""
         return float(np.median(self.burst_ns))
 
     @property
@@ -203,6 +209,7 @@ def _reduce_periodic(point: BurstPoint, table: SpanTable, health: RunHealth) -> 
         )
     window_ns = end_ns - float(edges[skip])
     lane_rates = lane_bursts * point.burst_bytes / window_ns * 1e9
+    rate = float(lane_rates.sum())
 
     inside = (issues.begin_ns >= edges[skip]) & (issues.begin_ns < end_ns)
     durations = issues.duration_ns[inside]
@@ -210,7 +217,7 @@ def _reduce_periodic(point: BurstPoint, table: SpanTable, health: RunHealth) -> 
         point=point,
         health=health,
         window_ns=window_ns,
-        bytes_per_s=float(lane_rates.sum()),
+        bytes_per_s=rate,
         block_bytes_per_s=block_rates[skip:],
         lane_bytes_per_s=lane_rates,
         sm_ids=table.lanes["sm_id"].astype(np.int64),
@@ -237,7 +244,8 @@ def _bursts_at(edges_ns: Floats, issues: _Issues) -> Floats:
 def _fill_blocks(rates: Floats) -> int:
     """Leading blocks to discard: the marginal standard error rule, at most half of them."""
     candidates = range(len(rates) // 2 + 1)
-    return int(np.argmin([rates[skip:].var() / (len(rates) - skip) for skip in candidates]))
+    squared_errors = np.array([rates[skip:].var() / (len(rates) - skip) for skip in candidates])
+    return int(np.argmax(squared_errors <= FILL_TOLERANCE * squared_errors.min()))
 
 
 def _mean_gap_ns(issues: _Issues, inside: NDArray[np.bool_]) -> float:
@@ -275,15 +283,10 @@ def _reduce_isolated(point: BurstPoint, table: SpanTable, health: RunHealth) -> 
         )
     longest = np.zeros(len(counts))
     np.maximum.at(longest, issues.index, issues.duration_ns)
-    first = np.full(len(counts), np.inf)
-    np.minimum.at(first, issues.index, issues.begin_ns)
-    last = np.full(len(counts), -np.inf)
-    np.maximum.at(last, issues.index, issues.begin_ns)
     sums = np.bincount(issues.index, weights=issues.duration_ns)
     return IsolatedFigures(
         point=point,
         health=health,
-        burst_ns=longest[complete],
-        mean_ns=float(np.median(sums[complete] / point.producers)),
-        start_skew_ns=float(np.median(last[complete] - first[complete])),
+        burst_ns=sums[complete] / point.producers,
+        slowest_ns=float(np.median(longest[complete])),
     )

@@ -65,6 +65,9 @@ class CapacityPoint(Strict):
     producers: Count
     bytes: Positive
     ci95: Interval | None = None
+    #: The most outstanding at which not even the slowest producer stalled. Below ``bytes`` where ports are
+    #: served unevenly: in between, single producers wait long while the mean producer hardly does.
+    onset_bytes: Positive | None = None
     #: False when no knee was reached: ``bytes`` is then only a lower bound.
     knee_reached: StrictBool = True
     source: str
@@ -97,6 +100,8 @@ class ArbitrationGroup(Strict):
 
     sm_ids: tuple[Tally, ...]
     share: Fraction
+    #: The branch that the port lies on.
+    branch: Tally = 0
 
 
 class ArbitrationPrediction(Strict):
@@ -110,8 +115,9 @@ class ArbitrationPrediction(Strict):
 class Arbitration(Strict):
     """How R is divided among saturating producers, by SM id.
 
-    A hierarchical round robin: groups with an active producer share R by weight (``share``), the active
-    units of a group share equally, and so do the active SMs of a unit.
+    A hierarchical round robin. Branches with an active producer share R by weight, the sum of their
+    groups' shares; so do, by ``share``, the groups with one inside a branch; the active units of a group
+    share equally, and so do the active SMs of a unit.
     """
 
     groups: tuple[ArbitrationGroup, ...]
