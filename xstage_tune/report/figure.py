@@ -1,8 +1,8 @@
 """What a figure shows, as data: every renderer (terminal, SVG, HTML) draws this same description.
 
-Coordinates are in base units (ns, bytes) and finite, and positive on a logarithmic axis, so a
-renderer needs no checks of its own. Colour is a slot of the renderer's palette; each slot also
-has its own marker shape, so that a figure reads without colour.
+Coordinates are in base units (ns, bytes, counts, fractions of one) and finite, and positive on a
+logarithmic axis, so a renderer needs no checks of its own. Colour is a slot of the renderer's palette;
+each slot also has its own marker shape, so that a figure reads without colour.
 """
 
 from __future__ import annotations
@@ -14,11 +14,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
 #: How a series is drawn. ``points``: measured; ``hollow``: measured but set apart (the legend says
-#: why); ``cross``: a control; ``line``: the model; ``dashed``: a counterfactual; ``corner``: a
-#: single place where the model changes branch, dropped to the x axis.
-Mark = Literal["points", "hollow", "cross", "line", "dashed", "corner"]
+#: why); ``cross``: a control; ``line``: the model; ``area``: a quantity over time, filled down to zero;
+#: ``dashed``: a counterfactual or a limit; ``corner``: a single place where the model changes branch, dropped
+#: to the x axis.
+Mark = Literal["points", "hollow", "cross", "line", "area", "dashed", "corner"]
+#: How an interval on a lane is drawn.
+Fill = Literal["solid", "pale"]
+Quantity = Literal["duration_ns", "bytes", "count", "fraction"]
 
 #: Number of palette slots that every renderer provides.
 COLOUR_SLOTS = 6
@@ -26,11 +31,15 @@ COLOUR_SLOTS = 6
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """One axis: what it is, in which quantity, on which scale."""
+    """One axis: what it is, in which quantity, on which scale.
+
+    ``limits`` is the range to show, all of the data inside it; by default it follows from the data.
+    """
 
     label: str
-    quantity: Literal["duration_ns", "bytes"]
+    quantity: Quantity
     scale: Literal["linear", "log"]
+    limits: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +58,16 @@ class LegendEntry:
     """One entry of a legend, drawn as a sample of ``mark`` in ``colour``."""
 
     label: str
-    mark: Mark
+    mark: Mark | Fill
     colour: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One pair of axes. ``note`` says which curves were chosen or left out; empty when all are shown."""
+    """One pair of axes. ``note`` says which curves were chosen or left out; empty when all are shown.
+
+    A ``strip`` is half as tall as other panels: a quantity over time, under what explains it.
+    """
 
     key: str
     title: str
@@ -64,6 +76,7 @@ class Panel:
     series: tuple[Series, ...]
     legend: tuple[LegendEntry, ...]
     note: str = ""
+    strip: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,3 +86,49 @@ class Figure:
     title: str
     subtitle: str
     panels: tuple[Panel, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """A row of intervals. Lanes that follow each other in one ``group`` are set together under its name."""
+
+    label: str
+    group: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Bars:
+    """Intervals of one kind, ``[n]`` each: on which lane, from where to where."""
+
+    name: str
+    fill: Fill
+    colour: int | None
+    lane: Ints
+    begin: Floats
+    end: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class LanePanel:
+    """Intervals on lanes over one axis, later bars over earlier ones; each kind is in the legend."""
+
+    key: str
+    title: str
+    x: Axis
+    lanes: tuple[Lane, ...]
+    bars: tuple[Bars, ...]
+    note: str = ""
+
+    @property
+    def legend(self) -> tuple[LegendEntry, ...]:
+        """One entry for each kind of bars."""
+        return tuple(LegendEntry(bars.name, bars.fill, bars.colour) for bars in self.bars)
+
+
+@dataclass(frozen=True, slots=True)
+class Plate:
+    """A figure that also has lanes, two panels to a row; it is drawn in pages only."""
+
+    title: str
+    subtitle: str
+    panels: tuple[Panel | LanePanel, ...]

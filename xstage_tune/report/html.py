@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
-
 from xstage_tune.calibration.result import CalibrationResult
 from xstage_tune.report.calibration_tables import platform_tables
+from xstage_tune.report.page import Block, render_page
 from xstage_tune.report.panels import calibration_figure
-from xstage_tune.report.svg import render_svg
 
 
 def render_html(result: CalibrationResult) -> str:
-    """The page of ``result``: findings, the four panels, and every table."""
-    templates = Environment(
-        loader=PackageLoader("xstage_tune.report"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    """The page of ``result``: the four panels, findings, and every table."""
     figure = calibration_figure(result)
-    return templates.get_template("calibration.html").render(
-        title=figure.title,
-        subtitle=figure.subtitle,
-        figure=Markup(render_svg(figure)),  # well-formed by construction; its texts are escaped there
-        findings=result.findings,
-        tables=platform_tables(result.platform),
+    return render_page(figure.title, calibration_blocks(result))
+
+
+def calibration_blocks(result: CalibrationResult) -> tuple[Block, ...]:
+    """The parts of that page."""
+    return (
+        Block(figure=calibration_figure(result)),
+        Block(findings=result.findings, tables=platform_tables(result.platform)),
     )

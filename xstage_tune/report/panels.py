@@ -16,7 +16,8 @@ from xstage_tune.devices.base import StoreFlavour
 from xstage_tune.model import burst_gap
 from xstage_tune.platforms.schema import CapacityPoint, PlatformProfile
 from xstage_tune.report.choice import choice_note, choose_gap_curves, choose_isolated_curves, producer_bands
-from xstage_tune.report.figure import COLOUR_SLOTS, Axis, Figure, Floats, LegendEntry, Mark, Panel, Series
+from xstage_tune.report.drawing import Drawing
+from xstage_tune.report.figure import COLOUR_SLOTS, Axis, Figure, Panel
 from xstage_tune.report.format import byte_count, duration, rate
 from xstage_tune.report.laws import GapLaw, isolated_law
 
@@ -44,7 +45,7 @@ def calibration_figure(result: CalibrationResult) -> Figure:
 
 def _issue_panel(result: CalibrationResult) -> Panel:
     """(a) T_iss against the gap, equation 3 through it, and the local control."""
-    drawing = _Drawing(_GAP, Axis("issue time T_iss", "duration_ns", "log"))
+    drawing = Drawing(_GAP, Axis("issue time T_iss", "duration_ns", "log"))
     bytes_per_s = result.platform.drain.bytes_per_s
     chosen = choose_gap_curves(result.gap_curves)
     for colour, curve in enumerate(chosen):
@@ -65,7 +66,7 @@ def _issue_panel(result: CalibrationResult) -> Panel:
 
 def _period_panel(result: CalibrationResult) -> Panel:
     """(b) Period against the gap, the max law through it, and the completion-coupled sum."""
-    drawing = _Drawing(_GAP, Axis("period T_iss + G", "duration_ns", "linear"))
+    drawing = Drawing(_GAP, Axis("period T_iss + G", "duration_ns", "linear"))
     bytes_per_s = result.platform.drain.bytes_per_s
     chosen = choose_gap_curves(result.gap_curves)
     for colour, curve in enumerate(chosen):
@@ -83,7 +84,7 @@ def _period_panel(result: CalibrationResult) -> Panel:
 
 def _isolated_panel(result: CalibrationResult) -> Panel:
     """(c) T_iss of isolated bursts against their volume, equation 7 through it, and the knees."""
-    drawing = _Drawing(_VOLUME, Axis("isolated issue time T_iss", "duration_ns", "log"))
+    drawing = Drawing(_VOLUME, Axis("isolated issue time T_iss", "duration_ns", "log"))
     chosen = choose_isolated_curves(result.isolated_curves)
     for colour, curve in enumerate(chosen):
         label = _curve_label(result, curve.flavour, curve.producers)
@@ -107,7 +108,7 @@ def _isolated_panel(result: CalibrationResult) -> Panel:
 
 def _drain_panel(result: CalibrationResult) -> Panel:
     """(d) Zero-gap period against the volume for every (K, B), and the line V/R."""
-    drawing = _Drawing(_VOLUME, Axis("zero-gap period", "duration_ns", "log"))
+    drawing = Drawing(_VOLUME, Axis("zero-gap period", "duration_ns", "log"))
     bytes_per_s = result.platform.drain.bytes_per_s
     volumes = np.concatenate([np.empty(0), *(points.volume_bytes for points in result.drain_points)])
     if volumes.size:
@@ -160,62 +161,3 @@ def _curve_label(
     several = len({issue.flavour for issue in result.platform.issue}) > 1
     burst = "" if burst_bytes is None else f", B = {byte_count(burst_bytes)}"
     return f"{flavour + ' ' if several else ''}K = {producers}{burst}"
-
-
-class _Drawing:
-    """Collects the series and legend of one panel, keeping the points that its axes can show."""
-
-    def __init__(self, x: Axis, y: Axis) -> None:
-        self._x, self._y = x, y
-        self._series: list[Series] = []
-        self._legend: list[LegendEntry] = []
-        self._left_out = 0
-
-    def add(self, name: str, mark: Mark, colour: int | None, x: Floats, y: Floats) -> None:
-        """Add a series; points that are not finite, or not positive on a log axis, are counted, not drawn."""
-        keep = _showable(x, self._x) & _showable(y, self._y)
-        if mark in ("points", "hollow", "cross"):
-            self._left_out += int(np.count_nonzero(~keep))
-        if keep.any():
-            self._series.append(Series(name, mark, colour, x[keep], y[keep]))
-
-    def add_split(
-        self,
-        label: str,
-        colour: int,
-        x: Floats,
-        y: Floats,
-        *,
-        apart: NDArray[np.bool_],
-        names: tuple[str, str],
-    ) -> None:
-        """Add measured points, those in ``apart`` hollow; ``names`` are for the others, then for these."""
-        self.add(f"{label}, {names[0]}", "points", colour, x[~apart], y[~apart])
-        self.add(f"{label}, {names[1]}", "hollow", colour, x[apart], y[apart])
-
-    def explain(self, label: str, mark: Mark, colour: int | None) -> None:
-        """Add a legend entry."""
-        self._legend.append(LegendEntry(label, mark, colour))
-
-    def explain_marks(
-        self, *, line: str, hollow: str = "", cross: str = "", corner: str = "", dashed: str = ""
-    ) -> None:
-        """Add an entry in neutral ink for each kind of mark that was drawn."""
-        drawn = {series.mark for series in self._series}
-        labels: tuple[tuple[Mark, str], ...] = (
-            ("line", line), ("dashed", dashed), ("hollow", hollow), ("cross", cross), ("corner", corner)
-        )  # fmt: skip
-        for mark, label in labels:
-            if mark in drawn:
-                self.explain(label, mark, None)
-
-    def panel(self, key: str, title: str, note: str) -> Panel:
-        """The finished panel; its note also counts the points left out."""
-        left_out = f"{self._left_out} points at zero or not finite left out" if self._left_out else ""
-        notes = "; ".join(part for part in (note, left_out) if part)
-        return Panel(key, title, self._x, self._y, tuple(self._series), tuple(self._legend), notes)
-
-
-def _showable(values: Floats, axis: Axis) -> NDArray[np.bool_]:
-    finite = np.isfinite(values)
-    return finite & (values > 0) if axis.scale == "log" else finite

@@ -9,10 +9,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from xstage_tune.report.figure import Axis, Floats, Panel
+from xstage_tune.report.figure import Axis, Floats, Panel, Quantity
 from xstage_tune.report.format import BYTE_UNITS, DURATION_UNITS, Unit, plain, unit_for
 
-_UNITS: dict[str, Sequence[Unit]] = {"duration_ns": DURATION_UNITS, "bytes": BYTE_UNITS}
+_UNITS: dict[Quantity, Sequence[Unit]] = {
+    "duration_ns": DURATION_UNITS,
+    "bytes": BYTE_UNITS,
+    "count": (Unit("", 1.0),),
+    "fraction": (Unit("%", 0.01),),
+}
 _MARGIN = 0.04  # of the range shown, beyond the outermost point
 
 
@@ -46,27 +51,32 @@ class Scale:
             if len(values) >= 2:
                 return tuple(Tick(value, _with_unit(value, units)) for value in values)
         unit = unit_for(self.high, units)
-        values, decimals = _linear_values(self.low / unit.size, self.high / unit.size, most)
+        whole = self.axis.quantity == "count"
+        values, decimals = _linear_values(self.low / unit.size, self.high / unit.size, most, whole=whole)
+        if whole:
+            return tuple(Tick(value, f"{value:,.0f}") for value in values)
         suffix = f" {unit.symbol}" if self.axis.scale == "log" else ""
         return tuple(Tick(value * unit.size, plain(value, decimals) + suffix) for value in values)
 
     @property
     def title(self) -> str:
         """The axis label, with the unit that its tick labels leave out."""
-        if self.axis.scale == "log":
-            return self.axis.label
-        return f"{self.axis.label} ({unit_for(self.high, _UNITS[self.axis.quantity]).symbol})"
+        symbol = unit_for(self.high, _UNITS[self.axis.quantity]).symbol
+        return f"{self.axis.label} ({symbol})" if symbol and self.axis.scale == "linear" else self.axis.label
 
 
 def panel_scales(panel: Panel) -> tuple[Scale, Scale]:
     """The x and y scales that show every point of ``panel``."""
     return (
-        _scale(panel.x, [series.x for series in panel.series]),
-        _scale(panel.y, [series.y for series in panel.series]),
+        axis_scale(panel.x, [series.x for series in panel.series]),
+        axis_scale(panel.y, [series.y for series in panel.series]),
     )
 
 
-def _scale(axis: Axis, parts: Sequence[Floats]) -> Scale:
+def axis_scale(axis: Axis, parts: Sequence[Floats]) -> Scale:
+    """The scale that shows all of ``parts``, or the limits that ``axis`` asks for."""
+    if axis.limits is not None:
+        return Scale(axis, *axis.limits)
     values = np.concatenate([*parts, np.empty(0)])
     if axis.scale == "log":
         low, high = (float(values.min()), float(values.max())) if values.size else (1.0, 10.0)
@@ -76,9 +86,11 @@ def _scale(axis: Axis, parts: Sequence[Floats]) -> Scale:
     return Scale(axis, low, high + _MARGIN * (high - low) if high > low else low + 1.0)
 
 
-def _linear_values(low: float, high: float, most: int) -> tuple[list[float], int]:
+def _linear_values(low: float, high: float, most: int, *, whole: bool) -> tuple[list[float], int]:
     """Multiples of 1, 2 or 5 times a power of ten within [low, high], and the decimals they need."""
     exponent = math.floor(math.log10((high - low) / most))
+    if whole:
+        exponent = max(exponent, 0)
     steps = ((mantissa * 10.0**power, power) for power in (exponent, exponent + 1) for mantissa in (1, 2, 5))
     indices, step, power = next(
         (indices, step, power) for step, power in steps if len(indices := _multiples(step, low, high)) <= most
@@ -110,4 +122,4 @@ def _log_values(low: float, high: float, most: int, *, binary: bool) -> list[flo
 
 def _with_unit(value: float, units: Sequence[Unit]) -> str:
     unit = unit_for(value, units)
-    return f"{plain(value / unit.size, 3)} {unit.symbol}"
+    return f"{plain(value / unit.size, 3)} {unit.symbol}" if unit.symbol else f"{value:,.10g}"

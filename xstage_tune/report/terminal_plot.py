@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from xstage_tune.report.braille import Canvas
-from xstage_tune.report.figure import Figure, LegendEntry, Mark, Panel, Series
+from xstage_tune.report.figure import Figure, Fill, LegendEntry, Mark, Panel, Series
 from xstage_tune.report.scales import Scale, panel_scales
 
 _TWO_COLUMNS_FROM = 124  # characters; narrower consoles get one panel a row
@@ -28,11 +28,11 @@ _PLOT_ROWS = 15
 _COLOURS = ("bright_blue", "red", "green", "magenta", "yellow", "cyan")
 _FILLED = "●■▲▼★♦"
 _HOLLOW = "○□△▽☆♢"
-_CROSS, _CORNER, _LINE, _DASHED = "x", "◆", "──", "╌╌"
+_CROSS, _CORNER, _LINE, _DASHED, _BAR = "x", "◆", "──", "╌╌", "██"
 _ASCII = str.maketrans({
     **dict(zip(_FILLED, "osavx+", strict=True)),
     **dict(zip(_HOLLOW, "OSAVX%", strict=True)),
-    **dict(zip("◆─╌│┤└┬", "#--|+++", strict=True)),
+    **dict(zip("◆─╌│┤└┬█", "#--|+++#", strict=True)),
     **{chr(0x2800 + dots): "." for dots in range(1, 256)},
 })  # fmt: skip
 
@@ -85,7 +85,7 @@ def _panel(panel: Panel, width: int, legend_rows: int) -> list[Text]:
 
 def _draw(canvas: Canvas, series: Series, x: Scale, y: Scale) -> None:
     across, up = x.fraction(series.x), y.fraction(series.y)
-    if series.mark in ("line", "dashed"):
+    if series.mark in ("line", "area", "dashed"):
         canvas.path(across, up, _style(series.colour), dashed=series.mark == "dashed")
     else:
         canvas.mark(across, up, _glyph(series.mark, series.colour), _style(series.colour))
@@ -118,7 +118,7 @@ def _legend(entries: Sequence[LegendEntry], width: int) -> list[Text]:
     return lines
 
 
-def _glyph(mark: Mark, colour: int | None) -> str:
+def _glyph(mark: Mark | Fill, colour: int | None) -> str:
     match mark:
         case "points":
             return _FILLED[colour or 0]
@@ -128,10 +128,12 @@ def _glyph(mark: Mark, colour: int | None) -> str:
             return _CROSS
         case "corner":
             return _CORNER
-        case "line":
+        case "line" | "area":
             return _LINE
         case "dashed":
             return _DASHED
+        case "solid" | "pale":
+            return _BAR
 
 
 def _style(colour: int | None) -> str:

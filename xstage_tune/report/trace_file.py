@@ -1,0 +1,226 @@
+"""Spans as Chrome trace events (gzip JSON), which Perfetto and chrome://tracing load.
+
+A process stands for a rank, a thread for one role of one CTA; a first process has a slice for each launch.
+Launches follow one another, each from zero of its own timers: what the host did in between is left out.
+Times are whole nanoseconds written in microseconds, and begins and ends are rounded alike, so spans that
+nest still nest: viewers drop slices that overlap in part.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xstage_tune.errors import UsageError
+from xstage_tune.files import refuse_existing
+from xstage_tune.report.figure import Floats
+from xstage_tune.spans import SpanKind, SpanTable
+
+_PAUSE_NS = 10_000  # between launches, so that they can be told apart
+_LAUNCHES_PID = 1
+_FIRST_RANK_PID = 2
+_ROLES = 16  # a CTA has at most so many: a span record has 4 bits for it
+_NAMES = {
+    SpanKind.ISSUE: "issue",
+    SpanKind.MAINLOOP: "mainloop",
+    SpanKind.STAGING_STALL: "staging stall",
+    SpanKind.DEPENDENCY_WAIT: "dependency wait",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Counter:
+    """A quantity over the launch: ``time_ns`` and ``value``, ``[n]`` each."""
+
+    name: str
+    unit: str
+    time_ns: Floats
+    value: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class TracedLaunch:
+    """One launch: its name and arguments, its spans by rank, and what was traced beside them.
+
+    ``tables`` is called when the launch is written, so that a long run is never in memory as a whole.
+    """
+
+    name: str
+    args: Mapping[str, Any]
+    tables: Callable[[], Mapping[int, SpanTable]]
+    counters: tuple[Counter, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TraceSummary:
+    """What a trace holds of a run: spans written, and spans left out by the cap."""
+
+    launches: int
+    written: int
+    left_out: int
+
+
+def write_trace(
+    path: Path,
+    launches: Sequence[TracedLaunch],
+    *,
+    most_spans: int,
+    about: Mapping[str, Any],
+    force: bool = False,
+) -> TraceSummary:
+    """Write launches as one ``.json.gz``; the file appears whole or not at all.
+
+    Each launch may use an equal part of what is left of ``most_spans``, and keeps its earliest spans.
+
+    Args:
+        about: provenance, kept under ``otherData``.
+
+    Raises:
+        UsageError: the file exists and ``force`` is not set, or it cannot be written.
+        StoreError: a launch's spans cannot be read.
+    """
+    refuse_existing(path, force)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    trace = _Trace(most_spans)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            # No name and no time in the header: the same spans give the same bytes.
+            with (
+                temporary.open("wb") as file,
+                gzip.GzipFile("", "wb", compresslevel=6, fileobj=file, mtime=0) as packed,
+                io.TextIOWrapper(packed, encoding="utf-8") as text,
+            ):
+                text.write('{"displayTimeUnit":"ns","otherData":' + _json(about) + ',"traceEvents":[\n')
+                for number, event in enumerate(trace.events(launches)):
+                    text.write(f",\n{event}" if number else event)
+                text.write("\n]}\n")
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror}", "choose another place") from None
+    return TraceSummary(len(launches), trace.written, trace.left_out)
+
+
+@dataclass(slots=True)
+class _Trace:
+    """Turns launches into events, counting spans and naming each thread when it first appears."""
+
+    most_spans: int
+    written: int = 0
+    left_out: int = 0
+    named: set[tuple[int, int]] = field(default_factory=set)
+
+    def events(self, launches: Sequence[TracedLaunch]) -> Iterator[str]:
+        yield from _process(_LAUNCHES_PID, "launches")
+        yield _metadata("thread_name", _LAUNCHES_PID, 1, "launch")
+        start_ns = 0
+        for number, launch in enumerate(launches):
+            tables = launch.tables()
+            spans = _flatten(tables)
+            length_ns = int((spans["begin_ns"] + spans["duration_ns"]).max(initial=0))
+            yield _slice(_LAUNCHES_PID, 1, launch.name, start_ns, length_ns, _json(launch.args))
+            share = (self.most_spans - self.written) // (len(launches) - number)
+            kept = spans[:share]
+            self.written += kept.size
+            self.left_out += sum(len(table.spans) for table in tables.values()) - kept.size
+            yield from self._names(kept)
+            yield from _slices(kept, start_ns)
+            for counter in launch.counters:
+                yield from _samples(counter, start_ns)
+            start_ns += length_ns + _PAUSE_NS
+
+    def _names(self, spans: NDArray[np.void]) -> Iterator[str]:
+        """Metadata of the ranks and lanes that have not been seen before."""
+        for pid, lane, role in np.unique(spans[["pid", "lane", "role"]]).tolist():
+            tid = _thread(lane, role)
+            if (pid, tid) in self.named:
+                continue
+            if pid not in {known for known, _ in self.named}:
+                yield from _process(pid, f"rank {pid - _FIRST_RANK_PID}")
+            self.named.add((pid, tid))
+            kinds = spans["kind"][(spans["pid"] == pid) & (spans["lane"] == lane) & (spans["role"] == role)]
+            work = "issue" if (kinds == SpanKind.ISSUE).all() else "mainloop"
+            yield _metadata("thread_name", pid, tid, f"CTA {lane} {work}")
+            yield _metadata("thread_sort_index", pid, tid, tid)
+
+
+#: A span of any rank of a launch, in whole ns after the launch.
+_FLAT_DTYPE = np.dtype([
+    ("begin_ns", "<i8"), ("duration_ns", "<i8"), ("pid", "<i4"), ("lane", "<i4"),
+    ("role", "u1"), ("kind", "u1"), ("index", "<u4"), ("sm_id", "<u2"),
+])  # fmt: skip
+
+
+def _flatten(tables: Mapping[int, SpanTable]) -> NDArray[np.void]:
+    """All spans of a launch by begin, and before a span the one that holds it.
+
+    Spans of a lane whose clock stood have no place in time and are left out.
+    """
+    parts = [np.empty(0, _FLAT_DTYPE)]
+    for rank, table in tables.items():
+        placed = np.isfinite(table.begin_ns())
+        part = np.empty(len(table.spans), _FLAT_DTYPE)
+        for name in ("lane", "role", "kind", "index"):
+            part[name] = table.spans[name]
+        part["begin_ns"] = np.rint(table.begin_ns(), where=placed, out=np.zeros(placed.size))
+        part["duration_ns"] = (
+            np.rint(table.end_ns(), where=placed, out=np.zeros(placed.size)) - part["begin_ns"]
+        )
+        part["pid"] = _FIRST_RANK_PID + rank
+        part["sm_id"] = table.lanes["sm_id"][table.spans["lane"]]
+        parts.append(part[placed])
+    flat = np.concatenate(parts)
+    return flat[np.lexsort((-flat["duration_ns"], flat["begin_ns"]))]
+
+
+def _slices(spans: NDArray[np.void], start_ns: int) -> Iterator[str]:
+    for begin_ns, duration_ns, pid, lane, role, kind, index, sm_id in spans.tolist():
+        args = f'{{"index":{index},"sm":{sm_id}}}'
+        name = _NAMES[SpanKind(kind)]
+        yield _slice(pid, _thread(lane, role), name, start_ns + begin_ns, duration_ns, args)
+
+
+def _samples(counter: Counter, start_ns: int) -> Iterator[str]:
+    for time_ns, value in zip(counter.time_ns.tolist(), counter.value.tolist(), strict=True):
+        time_us = (start_ns + round(time_ns)) / 1e3
+        yield (
+            f'{{"ph":"C","pid":{_FIRST_RANK_PID},"tid":0,"name":{_json(counter.name)},"ts":{time_us:.3f},'
+            f'"args":{{{_json(counter.unit)}:{value:.0f}}}}}'
+        )
+
+
+def _slice(pid: int, tid: int, name: str, begin_ns: int, duration_ns: int, args: str) -> str:
+    return (
+        f'{{"ph":"X","pid":{pid},"tid":{tid},"name":{_json(name)},'
+        f'"ts":{begin_ns / 1e3:.3f},"dur":{duration_ns / 1e3:.3f},"args":{args}}}'
+    )
+
+
+def _thread(lane: int, role: int) -> int:
+    """Thread id of a lane's role; ids order the threads by CTA. Viewers keep 0 for themselves."""
+    return 1 + lane * _ROLES + role
+
+
+def _process(pid: int, name: str) -> Iterator[str]:
+    yield _metadata("process_name", pid, 0, name)
+    yield _metadata("process_sort_index", pid, 0, pid)
+
+
+def _metadata(what: str, pid: int, tid: int, value: str | int) -> str:
+    key = "name" if isinstance(value, str) else "sort_index"
+    return f'{{"ph":"M","pid":{pid},"tid":{tid},"name":"{what}","args":{{"{key}":{_json(value)}}}}}'
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"), sort_keys=True, allow_nan=False)
