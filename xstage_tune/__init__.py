@@ -1,3 +1,23 @@
-"""xstage-tune: measure how a GPU's remote stores drain, and tune fused kernels by it."""
+"""xstage-tune: measure how a GPU's remote stores drain, and tune fused kernels by it.
+
+For serving code: :func:`load_bundle`, :func:`lookup` and :func:`choose_schedule`, loaded on first use.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from xstage_tune.export.runtime import choose_schedule, load_bundle, lookup
 
 __version__ = "0.1.0"
+
+__all__ = ["__version__", "choose_schedule", "load_bundle", "lookup"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("choose_schedule", "load_bundle", "lookup"):
+        from xstage_tune.export import runtime
+
+        return getattr(runtime, name)
+    raise AttributeError(f"module '{__name__}' has no attribute '{name}'")

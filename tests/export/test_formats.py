@@ -1,0 +1,139 @@
+"""Every format parses with the program that it is for."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.export.cases import FLASH, WAN, tuned
+from xstage_tune.devices.cuda.compiler import compile_kernel
+from xstage_tune.export.formats import ExportFormat, render
+from xstage_tune.export.header import to_header
+from xstage_tune.export.history import History, TrialRecord, to_kernel_tuner, to_t4
+from xstage_tune.export.record import TunedConfig, tuned_from_keys
+
+#: A value of every schedule, and one config that failed and one that could not be built.
+TRIALS = (
+    TrialRecord({"block_m": 192, "schedule": "wave", "experts_per_wave": 2}, "complete", 1.5e6, "t0"),
+    TrialRecord({"block_m": 192, "schedule": "interleaved", "lead_rows": 6}, "complete", 1.2e6, "t1"),
+    TrialRecord({"block_m": 128, "schedule": "alternating"}, "complete", 1.4e6, "t2"),
+    TrialRecord({"block_m": 128, "schedule": "interleaved", "lead_rows": 3}, "failed", None, "t3"),
+    TrialRecord({"block_m": 256, "schedule": "wave", "experts_per_wave": 1}, "pruned", None, "t4"),
+)
+
+
+@pytest.fixture(params=[FLASH, WAN])
+def export(request: pytest.FixtureRequest) -> TunedConfig:
+    return tuned(request.param)
+
+
+@pytest.fixture
+def history() -> History:
+    return History(tuned(FLASH), TRIALS)
+
+
+@pytest.mark.parametrize(
+    ("to", "parse"), [(ExportFormat.JSON, json.loads), (ExportFormat.TOML, tomllib.loads)]
+)
+def test_json_and_toml_read_back_equal(export: TunedConfig, to: ExportFormat, parse: Any) -> None:
+    text = render(History(export, ()), to)
+    assert tuned_from_keys(parse(text), Path("export")) == export
+    assert render(History(export, ()), to) == text
+
+
+def test_json_says_what_the_number_is(export: TunedConfig) -> None:
+    found = json.loads(render(History(export, ()), ExportFormat.JSON))
+    assert found["objective"]["basis"] == "predicted"
+    assert {"ns", "default_ns", "bound_ns", "tolerance", "device"} <= set(found["objective"])
+    assert found["platform"]["sha256"]
+    assert found["provenance"]["tool_version"]
+
+
+def test_header_compiles_as_cpp17_and_has_the_values(export: TunedConfig, tmp_path: Path) -> None:
+    compiler = shutil.which("g++")
+    if compiler is None:
+        pytest.skip("g++ is not installed")
+    (tmp_path / "tuned.h").write_text(to_header(export))
+    space = export.workload.name.replace("/", "_").replace("-", "_").replace(".", "_")
+    config = export.config.model_dump()
+    program = f'#include "tuned.h"\n#include "tuned.h"\nusing namespace xstage_tuned::{space};\n'
+    program += (
+        f"static_assert(kBlockM == {config['block_m']} && kBlockN == {config['block_n']} && !kMeasured);\n"
+    )
+    if "schedule" in config:
+        program += "static_assert(kSchedule == Schedule::wave && kLeadRows == 0 && kExpertsPerWave > 0);\n"
+    (tmp_path / "use.cpp").write_text(program)
+    command = [
+        compiler,
+        "-std=c++17",
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+        "-fsyntax-only",
+        str(tmp_path / "use.cpp"),
+    ]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ran.stderr == ""
+
+
+def test_headers_of_several_workloads_go_together(tmp_path: Path) -> None:
+    compiler = shutil.which("g++")
+    if compiler is None:
+        pytest.skip("g++ is not installed")
+    for name in (FLASH, WAN, "megamoe/glm-4.5"):
+        (tmp_path / f"{name.replace('/', '-')}.h").write_text(to_header(tuned(name)))
+    includes = "".join(f'#include "{path.name}"\n' for path in sorted(tmp_path.glob("*.h")))
+    (tmp_path / "use.cpp").write_text(includes)
+    command = [compiler, "-std=c++17", "-Werror", "-fsyntax-only", str(tmp_path / "use.cpp")]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ran.stderr == ""
+
+
+def test_header_compiles_with_nvrtc(
+    export: TunedConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XSTAGE_CACHE_DIR", str(tmp_path / "cache"))
+    (tmp_path / "tuned.cuh").write_text(to_header(export))
+    space = export.workload.name.replace("/", "_").replace("-", "_").replace(".", "_")
+    (tmp_path / "use.cu").write_text(
+        '#include "tuned.cuh"\n'
+        f'extern "C" __global__ void use(int* to) {{ to[threadIdx.x] = xstage_tuned::{space}::kBlockM; }}\n'
+    )
+    assert "use" in compile_kernel("use.cu", "sm_90a", {}, ("use",), tmp_path).entries
+
+
+def test_a_comment_cannot_be_left_by_what_a_device_is_called() -> None:
+    header = to_header(tuned(FLASH, device="odd\n#error name\\"))
+    assert all(not line.startswith("#error") for line in header.splitlines())
+    assert not any(line.startswith("//") and line.endswith("\\") for line in header.splitlines())
+
+
+def test_t4_results_have_every_trial_with_its_validity(history: History) -> None:
+    found = to_t4(history)
+    assert found["schema_version"] == "1.0.0"
+    assert [result["invalidity"] for result in found["results"]] == ["correct"] * 3 + [
+        "runtime",
+        "constraints",
+    ]
+    assert found["results"][1]["times"]["runtimes"] == [1.2]
+    assert found["results"][3]["measurements"] == []
+
+
+def test_kernel_tuner_keys_are_the_values_in_order(history: History) -> None:
+    found = to_kernel_tuner(history)
+    assert found["tune_params_keys"] == ["block_m", "schedule", "experts_per_wave", "lead_rows"]
+    assert found["cache"]["192,interleaved,0,6"]["time"] == 1.2
+    assert found["cache"]["128,interleaved,0,3"]["time"] == "RuntimeFailedConfig"
+    assert found["tune_params"]["lead_rows"] == [0, 3, 6]
+    assert "predicted" in found["device_name"]
+
+
+def test_a_measured_study_names_the_gpu_alone() -> None:
+    measured = History(tuned(FLASH, basis="measured", device="cuda:0"), TRIALS)
+    assert to_kernel_tuner(measured)["device_name"] == measured.tuned.platform.gpu

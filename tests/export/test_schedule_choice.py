@@ -1,0 +1,149 @@
+"""``xstage_tune.choose_schedule``: waves or interleaving for the routing at hand."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import xstage_tune
+from tests.export.cases import FLASH, WAN, tuned, write
+from xstage_tune.errors import UsageError
+from xstage_tune.export.record import TunedConfig
+from xstage_tune.export.schedule_choice import choose
+from xstage_tune.platforms.loader import load_platform
+
+EVEN = [1536] * 32  # 8,192 tokens a rank, top-6, over 32 local experts
+EXPORT = tuned(FLASH)
+
+
+def with_terms(export: TunedConfig, **terms: Any) -> TunedConfig:
+    assert export.schedule_model is not None
+    return export.model_copy(update={"schedule_model": export.schedule_model.model_copy(update=terms)})
+
+
+def test_a_drain_limited_layer_is_interleaved_with_the_lead_of_the_knee() -> None:
+    choice = choose(EXPORT, EVEN)
+    assert choice.schedule.kind == "interleaved"
+    assert choice.schedule.lead_rows == 5
+    assert choice.stall_saved_ns > 0
+
+
+def test_tuned_parameters_are_kept() -> None:
+    deep = choose(tuned(FLASH, schedule={"kind": "interleaved", "lead_rows": 9}), EVEN)
+    assert deep.schedule.lead_rows == 9
+    shallow = with_terms(
+        tuned(FLASH, schedule={"kind": "wave", "experts_per_wave": 4}), drain_bytes_per_s=1e14
+    )
+    assert choose(shallow, EVEN).schedule.experts_per_wave == 4
+
+
+def test_a_drain_that_keeps_up_leaves_the_wave() -> None:
+    choice = choose(with_terms(EXPORT, drain_bytes_per_s=1e14), EVEN)
+    assert (choice.schedule.kind, choice.stall_saved_ns) == ("wave", 0)
+
+
+def test_saving_is_the_excess_of_each_run_behind_staging_and_capacity() -> None:
+    """One wave of all experts, by hand: [(n - S)(V/R - T2) - Q/R]+, less the interleaved tail."""
+    export = with_terms(EXPORT, experts_per_wave=32)
+    model = export.schedule_model
+    assert model is not None
+    block_m = export.config.block_m
+    assert 1536 % block_m == 0
+    rows = 32 * 1536 // block_m
+    tiles = rows * model.l2_tiles / model.sms
+    drain_ns = model.sms * model.tile_bytes / model.drain_bytes_per_s * 1e9
+    fill_ns = model.capacity_bytes / model.drain_bytes_per_s * 1e9
+    expected = (tiles - 2) * (drain_ns - model.l2_mainloop_ns) - fill_ns
+    assert choose(export, EVEN).stall_saved_ns == pytest.approx(expected)  # the tail of 5 rows fits in Q
+
+
+def test_a_cache_too_small_for_both_layers_leaves_the_wave() -> None:
+    """The saving is small and every step reloads its weights: locality decides."""
+    slow = with_terms(EXPORT, cache_bytes=1e6, memory_bytes_per_s=1e12)
+    choice = choose(slow, EVEN)
+    assert choice.locality_cost_ns > choice.stall_saved_ns
+    assert choice.schedule.kind == "wave"
+
+
+def test_no_tokens_leave_the_wave() -> None:
+    choice = choose(EXPORT, [0] * 32)
+    assert (choice.schedule.kind, choice.stall_saved_ns) == ("wave", 0)
+
+
+@settings(deadline=None, max_examples=50)
+@given(tokens=st.lists(st.integers(0, 60_000), min_size=32, max_size=32), drain=st.floats(1e10, 1e13))
+def test_any_routing_gets_a_schedule_and_interleaving_is_chosen_only_when_it_pays(
+    tokens: list[int], drain: float
+) -> None:
+    choice = choose(with_terms(EXPORT, drain_bytes_per_s=drain), tokens)
+    assert np.isfinite([choice.stall_saved_ns, choice.locality_cost_ns]).all()
+    pays = choice.stall_saved_ns > max(choice.locality_cost_ns, 0.0)
+    assert (choice.schedule.kind == "interleaved") == pays
+
+
+@pytest.mark.parametrize(
+    ("tokens", "message"),
+    [
+        ([1] * 31, "31 entries; a rank of 'megamoe/deepseek-v4-flash' has 32"),
+        ([-1] + [1] * 31, r"tokens_per_expert\[0\] = -1 is negative"),
+        ([1.5] * 32, "whole numbers"),
+        ([float("nan")] * 32, "whole numbers"),
+        ([[1] * 32], "whole numbers"),
+        ([], "0 entries|whole numbers"),
+    ],
+)
+def test_bad_tokens_are_refused(tmp_path: Path, tokens: list[Any], message: str) -> None:
+    write(tmp_path, "a", EXPORT)
+    with pytest.raises(UsageError, match=message):
+        xstage_tune.choose_schedule(tmp_path, tokens)
+
+
+def test_attention_has_no_schedule_to_choose() -> None:
+    with pytest.raises(UsageError, match="no MoE layer"):
+        choose(tuned(WAN), EVEN)
+
+
+def test_a_bundle_of_one_layer_takes_the_export_of_the_nearest_tokens(tmp_path: Path) -> None:
+    for n in (64, 1024, 8192):
+        write(tmp_path, str(n), tuned(FLASH, f"tokens_per_rank={n}"))
+    write(tmp_path, "attention", tuned(WAN))
+    bundle = xstage_tune.load_bundle(tmp_path)
+    few = xstage_tune.choose_schedule(bundle, [12] * 32).source.workload
+    many = xstage_tune.choose_schedule(bundle, EVEN).source.workload
+    assert (few.name, many.name) == (FLASH, FLASH)
+    assert getattr(few, "tokens_per_rank", None) == 64
+    assert getattr(many, "tokens_per_rank", None) == 8192
+
+
+def test_a_bundle_of_several_layers_needs_the_workload(tmp_path: Path) -> None:
+    write(tmp_path, "a", tuned(FLASH))
+    write(tmp_path, "b", tuned("megamoe/deepseek-v3"))
+    bundle = xstage_tune.load_bundle(tmp_path)
+    with pytest.raises(UsageError, match="2 MoE layers"):
+        xstage_tune.choose_schedule(bundle, EVEN)
+    assert xstage_tune.choose_schedule(bundle, EVEN, FLASH).source.workload.name == FLASH
+
+
+def test_a_choice_is_fast(tmp_path: Path) -> None:
+    """100 us on a server's core, of which the machine that runs tests gets 4 times that."""
+    write(tmp_path, "a", tuned(FLASH))
+    bundle = xstage_tune.load_bundle(tmp_path)
+    laps = []
+    for _ in range(50):
+        start = time.perf_counter()
+        xstage_tune.choose_schedule(bundle, EVEN)
+        laps.append(time.perf_counter() - start)
+    assert min(laps) < 400e-6
+
+
+def test_platform_of_the_terms_is_the_papers() -> None:
+    model = EXPORT.schedule_model
+    assert model is not None
+    assert model.drain_bytes_per_s == load_platform("paper-nvlink5").drain.bytes_per_s
+    assert (model.sms, model.l1_tiles, model.l2_tiles) == (148, 32, 32)

@@ -1,0 +1,1 @@
+"""Tuned configs as files, and their lookup when a kernel is launched."""

@@ -1,0 +1,92 @@
+"""A tuned config as a C++17 header of ``constexpr``s, for host compilers and NVRTC alike."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any, get_args
+
+from xstage_tune.configs.schema import OutputStaging, ScheduleKind, TileOrder
+from xstage_tune.devices.base import StoreFlavour
+from xstage_tune.export.record import TunedConfig
+from xstage_tune.report.format import duration
+
+#: Keys that a kernel branches on at compile time: each becomes an enum with all its values.
+_CHOICES: dict[str, tuple[str, ...]] = {
+    "schedule": get_args(ScheduleKind),
+    "store_flavour": get_args(StoreFlavour),
+    "output_staging": get_args(OutputStaging),
+    "tile_order": get_args(TileOrder),
+}
+
+
+def to_header(tuned: TunedConfig) -> str:
+    """The header; its namespace is the workload's name, so that the headers of several can be included.
+
+    A parameter of a schedule that is not the config's is 0.
+    """
+    lines = [
+        "#pragma once",
+        "",
+        *(f"// {_one_line(text)}" for text in _comment(tuned)),
+        "",
+        f"namespace xstage_tuned::{_identifier(tuned.workload.name)} {{",
+        "",
+        *_constants(tuned),
+        "",
+        "}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _comment(tuned: TunedConfig) -> Iterator[str]:
+    """What the config is for and what it reached."""
+    objective, provenance, platform = tuned.objective, tuned.provenance, tuned.platform
+    yield f"{tuned.workload.name} on {platform.name} ({platform.path} path)"
+    yield f"{objective.quantity} {duration(objective.ns)}, {objective.basis} on {objective.device}"
+    yield f"default config {duration(objective.default_ns)}, lower bound {duration(objective.bound_ns)}"
+    yield f"xstage-tune {provenance.tool_version}, study {provenance.study_id} of {provenance.created_at}"
+    for name, sha256 in (
+        ("workload", provenance.workload_sha256),
+        ("platform", platform.sha256),
+        ("kernel", provenance.kernel_sha256),
+    ):
+        if sha256:
+            yield f"{name} sha256 {sha256}"
+
+
+def _one_line(text: str) -> str:
+    """``text`` without what would end a line comment, or carry it on to the next line."""
+    return " ".join(text.replace("\\", "/").split())
+
+
+def _constants(tuned: TunedConfig) -> Iterator[str]:
+    yield f'inline constexpr char kWorkload[] = "{tuned.workload.name}";'
+    yield f'inline constexpr char kPlatform[] = "{tuned.platform.name}";'
+    yield f"inline constexpr bool kMeasured = {str(tuned.objective.basis == 'measured').lower()};"
+    for key, value in _flat(tuned.config.model_dump(exclude={"kind"})):
+        if key in _CHOICES:
+            enum = _pascal(key)
+            yield f"enum class {enum} {{ {', '.join(map(_identifier, _CHOICES[key]))} }};"
+            yield f"inline constexpr {enum} k{enum} = {enum}::{_identifier(value)};"
+        else:
+            yield f"inline constexpr int k{_pascal(key)} = {value or 0};"
+
+
+def _flat(keys: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """The config's keys; a nested section's ``kind`` goes by the section's name."""
+    for key, value in keys.items():
+        if isinstance(value, dict):
+            yield from ((key if inner == "kind" else inner, item) for inner, item in value.items())
+        else:
+            yield key, value
+
+
+def _pascal(key: str) -> str:
+    return "".join(part.capitalize() for part in key.split("_"))
+
+
+def _identifier(text: str) -> str:
+    """``clamped-lag`` as ``clamped_lag``; never a number first."""
+    name = re.sub(r"\W", "_", text)
+    return f"_{name}" if name[0].isdigit() else name

@@ -1,0 +1,120 @@
+"""All trials of a study in the formats that other tuners read: Kernel Tuner's cache and T4 results."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from xstage_tune.export.record import TunedConfig
+from xstage_tune.workloads.schema import MoeWorkload, Workload
+
+#: ``pruned``: infeasible. Configs that a bound cut were neither run nor wrong, and are left out.
+TrialState = Literal["complete", "pruned", "failed"]
+
+_NS_PER_MS = 1e6
+_T4_VERSION = "1.0.0"
+_ERRORS = {"failed": "RuntimeFailedConfig", "pruned": "InvalidConfig"}
+_INVALIDITY = {"complete": "correct", "failed": "runtime", "pruned": "constraints"}
+#: What stands for a parameter that a trial's schedule does not have.
+_ABSENT = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TrialRecord:
+    """One trial: parameter values by name, and its objective where it was evaluated."""
+
+    params: dict[str, Any]
+    state: TrialState
+    objective_ns: float | None
+    created_at: str
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """A study's trials, with the names of all their parameters in one order."""
+
+    tuned: TunedConfig
+    trials: tuple[TrialRecord, ...]
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Parameter names, in the order in which trials first have them."""
+        return tuple(dict.fromkeys(key for trial in self.trials for key in trial.params))
+
+    def values(self, trial: TrialRecord) -> dict[str, Any]:
+        """All parameters of a trial, those that it does not have as 0."""
+        return {key: trial.params.get(key, _ABSENT) for key in self.keys}
+
+
+def to_kernel_tuner(history: History) -> dict[str, Any]:
+    """Kernel Tuner's cache file; times in ms, infeasible and failed trials by its error names.
+
+    ``cache`` has to be the last key: its reader goes by how the file ends.
+    """
+    keys = history.keys
+    cache = {}
+    for trial in history.trials:
+        values = history.values(trial)
+        cache[",".join(str(values[key]) for key in keys)] = {**values, **_cached(trial)}
+    return {
+        "device_name": _device(history.tuned),
+        "kernel_name": history.tuned.config.kind,
+        "problem_size": list(problem_size(history.tuned.workload)),
+        "tune_params_keys": list(keys),
+        "tune_params": {key: _distinct(history, key) for key in keys},
+        "objective": "time",
+        "cache": cache,
+    }
+
+
+def to_t4(history: History) -> dict[str, Any]:
+    """The T4 auto-tuning results schema; times in ms."""
+    return {
+        "schema_version": _T4_VERSION,
+        "metadata": {"timeunit": "milliseconds"},
+        "results": [
+            {
+                "timestamp": trial.created_at,
+                "configuration": trial.params,
+                "objectives": ["time"],
+                "times": {
+                    "runtimes": [] if trial.objective_ns is None else [trial.objective_ns / _NS_PER_MS]
+                },
+                "invalidity": _INVALIDITY[trial.state],
+                "correctness": 1 if trial.state == "complete" else 0,
+                "measurements": _measurements(trial),
+            }
+            for trial in history.trials
+        ],
+    }
+
+
+def problem_size(workload: Workload) -> tuple[int, ...]:
+    """The sizes of a workload that name it in other tuners' files."""
+    if isinstance(workload, MoeWorkload):
+        return workload.tokens_per_rank, workload.hidden, workload.intermediate
+    return workload.tokens, workload.local_heads, workload.head_dim
+
+
+def _cached(trial: TrialRecord) -> dict[str, Any]:
+    if trial.objective_ns is None:
+        return {"time": _ERRORS[trial.state], "timestamp": trial.created_at}
+    time_ms = trial.objective_ns / _NS_PER_MS
+    return {"time": time_ms, "times": [time_ms], "timestamp": trial.created_at}
+
+
+def _measurements(trial: TrialRecord) -> list[dict[str, Any]]:
+    if trial.objective_ns is None:
+        return []
+    return [{"name": "time", "value": trial.objective_ns / _NS_PER_MS, "unit": "ms"}]
+
+
+def _device(tuned: TunedConfig) -> str:
+    """What the times are of: a GPU, or a prediction for it."""
+    gpu = tuned.platform.gpu
+    return gpu if tuned.objective.basis == "measured" else f"{gpu} (predicted on {tuned.objective.device})"
+
+
+def _distinct(history: History, key: str) -> list[Any]:
+    values = {history.values(trial)[key] for trial in history.trials}
+    return sorted(values, key=lambda value: (isinstance(value, str), value))

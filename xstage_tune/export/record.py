@@ -1,0 +1,110 @@
+"""The export itself: a tuned config, what it was tuned for, what it reached and what is behind it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from xstage_tune.configs.schema import AttentionConfig, MegaMoeConfig
+from xstage_tune.devices.base import StorePath
+from xstage_tune.profile_files import check_profile
+from xstage_tune.profile_types import Count, Finite, NonNegative, Positive, Strict, Tally
+from xstage_tune.workloads.schema import AttentionWorkload, MoeWorkload
+
+FORMAT: Literal["xstage-tune.tuned-config"] = "xstage-tune.tuned-config"
+
+#: ``measured``: on a GPU. ``predicted``: by the simulator from the platform's calibration.
+ResultBasis = Literal["measured", "predicted"]
+
+
+class TunedObjective(Strict):
+    """What the config reached, beside the default config and the bound; all of the same quantity."""
+
+    quantity: Literal["latency", "stall"]
+    basis: ResultBasis
+    device: str
+    ns: NonNegative
+    #: The default config on the same device.
+    default_ns: NonNegative
+    #: No config of the searched space can be faster.
+    bound_ns: NonNegative | None = None
+    #: The search stopped once the best was within this fraction of the bound.
+    tolerance: NonNegative | None = None
+    #: True when the winner beat the default by less than the noise, so that the default is the answer.
+    is_default: bool
+    evaluations: Count
+
+
+class PlatformIdentity(Strict):
+    """The calibrated platform that the config is for."""
+
+    name: str
+    sha256: str
+    gpu: str
+    architecture: str
+    path: StorePath
+
+
+class ScheduleModel(Strict):
+    """Closed-form terms with which a MoE layer's schedule is chosen for the routing at hand.
+
+    Times and bytes are of a full tile of the tuned config; see :mod:`xstage_tune.export.schedule_choice`.
+    """
+
+    sms: Count
+    l1_tiles: Count  # N-tiles of a row
+    l2_tiles: Count
+    l1_mainloop_ns: Positive
+    l2_mainloop_ns: Positive
+    tile_bytes: Finite  # remote bytes of a Linear-2 tile
+    drain_bytes_per_s: Positive
+    capacity_bytes: Positive
+    l1_weight_tile_bytes: Positive
+    l2_weight_tile_bytes: Positive
+    row_output_bytes: Positive  # Linear-1 output of a row
+    cache_bytes: Positive
+    memory_bytes_per_s: Positive
+    lead_rows: Count  # D to run with
+    experts_per_wave: Count
+
+
+class Provenance(Strict):
+    """Where the result comes from."""
+
+    study_id: str
+    created_at: str
+    tool_version: str
+    sampler: str
+    seed: int
+    workload_sha256: str
+    #: Hash of the kernels' sources; empty where no kernel ran.
+    kernel_sha256: str = ""
+    failed_evaluations: Tally = 0
+
+
+class TunedConfig(Strict):
+    """One export."""
+
+    format: Literal["xstage-tune.tuned-config"] = FORMAT
+    schema_version: Literal[1] = 1
+    config: Annotated[MegaMoeConfig | AttentionConfig, Field(discriminator="kind")]
+    objective: TunedObjective
+    workload: Annotated[MoeWorkload | AttentionWorkload, Field(discriminator="kind")]
+    platform: PlatformIdentity
+    schedule_model: ScheduleModel | None = None  # of a MoE layer
+    provenance: Provenance
+
+    def keys(self) -> dict[str, Any]:
+        """Plain keys that :func:`tuned_from_keys` reads back; those that do not apply are left out."""
+        return self.model_dump(mode="json", exclude_none=True)
+
+
+def tuned_from_keys(keys: dict[str, Any], path: Path) -> TunedConfig:
+    """The keys of a JSON or TOML export.
+
+    Raises:
+        UsageError: they break the schema; names the file and the key.
+    """
+    return check_profile(TunedConfig, keys, str(path))

@@ -1,0 +1,191 @@
+"""Wave or interleaved for the routing at hand, in closed form (section 6.3 of the X-Stage paper).
+
+The stall that interleaving saves is weighed against the cache locality that it costs.
+
+Stall of a run of n Linear-2 tiles with gap G: ``[(n - S)*(V/R - G) - Q/R]+`` behind S staging slots, since
+a run that starts on a drained path first fills Q. Under the wave schedule a run is what one wave gives an
+SM, with G = T_L2. Interleaved it is all of an SM's Linear-2 tiles, with G = T_L2 + (n1/n2)*T_L1, and a tail
+of D rows without Linear-1.
+
+Locality: an expert's weight tile is loaded again in each later step of the expert with the probability
+that it has left the cache, ``[1 - cache / working set]+``. The working set is the weights of the experts in
+a step and the Linear-1 outputs in flight; interleaving has both layers' weights in it. What of a step's
+loads does not fit behind its mainloop is exposed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from xstage_tune.configs.schema import MegaMoeConfig, Schedule
+from xstage_tune.errors import UsageError
+from xstage_tune.export.record import ScheduleModel, TunedConfig
+
+_NS_PER_S = 1e9
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleChoice:
+    """A schedule, and the two costs that decided; both are predicted."""
+
+    schedule: Schedule
+    stall_saved_ns: float  # of the Tensor Cores by interleaving, for each SM
+    locality_cost_ns: float  # of interleaving over the wave schedule
+    source: TunedConfig
+
+
+@dataclass(frozen=True, slots=True)
+class _Load:
+    """What a rank's tokens make of the model's full tiles."""
+
+    rows: NDArray[np.int64]  # of each local expert
+    total_rows: int
+    rows_per_expert: float  # of those with tokens
+    drain_ns: float  # V/R
+    l1_ns: float
+    l2_ns: float
+    slots: int
+
+
+def choose(tuned: TunedConfig, tokens_per_local_expert: ArrayLike) -> ScheduleChoice:
+    """Choose for one rank's tokens.
+
+    Raises:
+        UsageError: the export is of no MoE layer, or the tokens do not fit it.
+    """
+    model, config = tuned.schedule_model, tuned.config
+    if model is None or not isinstance(config, MegaMoeConfig):
+        raise UsageError(f"the export of '{tuned.workload.name}' is of no MoE layer, so has no schedule")
+    tokens, experts = whole_tokens(tokens_per_local_expert), getattr(tuned.workload, "local_experts", 0)
+    if tokens.size != experts:
+        raise UsageError(
+            f"tokens_per_expert has {tokens.size} entries; a rank of '{tuned.workload.name}' has {experts}"
+        )
+    load = _load(model, config, tokens)
+    saved = _wave_stall_ns(model, load) - _interleaved_stall_ns(model, load)
+    cost = _interleaved_exposed_ns(model, load) - _wave_exposed_ns(model, load)
+    if saved > max(cost, 0.0):
+        schedule = Schedule(kind="interleaved", lead_rows=model.lead_rows)
+    else:
+        schedule = Schedule(kind="wave", experts_per_wave=model.experts_per_wave)
+    return ScheduleChoice(schedule, saved, cost, tuned)
+
+
+def whole_tokens(tokens: ArrayLike) -> NDArray[np.int64]:
+    """Tokens of experts as integers.
+
+    Raises:
+        UsageError: they are no list of whole numbers, or one is negative.
+    """
+    array = np.asarray(tokens)
+    if array.ndim != 1 or array.dtype.kind not in "iu":
+        raise UsageError("tokens_per_expert must be a list of whole numbers, one for each local expert")
+    if array.min(initial=0) < 0:
+        raise UsageError(f"tokens_per_expert[{int(array.argmin())}] = {int(array.min())} is negative")
+    return array.astype(np.int64)
+
+
+def _load(model: ScheduleModel, config: MegaMoeConfig, tokens: NDArray[np.int64]) -> _Load:
+    rows = -(-tokens // config.block_m)
+    total_rows = int(rows.sum())
+    rows_per_expert = total_rows / max(1, int(np.count_nonzero(rows)))
+    # Partial tiles store less and compute less; a tile never takes less than its share of weight loads.
+    fill = float(tokens.sum()) / max(1, total_rows * config.block_m)
+    memory_bytes_per_ns = model.memory_bytes_per_s / model.sms / _NS_PER_S * max(1.0, rows_per_expert)
+    return _Load(
+        rows=rows,
+        total_rows=total_rows,
+        rows_per_expert=max(1.0, rows_per_expert),
+        drain_ns=model.sms * model.tile_bytes * fill / model.drain_bytes_per_s * _NS_PER_S,
+        l1_ns=max(model.l1_mainloop_ns * fill, model.l1_weight_tile_bytes / memory_bytes_per_ns),
+        l2_ns=max(model.l2_mainloop_ns * fill, model.l2_weight_tile_bytes / memory_bytes_per_ns),
+        slots=config.staging_depth,
+    )
+
+
+def _wave_stall_ns(model: ScheduleModel, load: _Load) -> float:
+    """All runs, one for each wave."""
+    first = np.arange(0, load.rows.size, model.experts_per_wave)
+    tiles = np.add.reduceat(load.rows, first) * (model.l2_tiles / model.sms)
+    excess = (tiles - load.slots) * (load.drain_ns - load.l2_ns) - _fill_ns(model)
+    return float(np.maximum(excess, 0.0).sum()) if load.drain_ns > load.l2_ns else 0.0
+
+
+def _interleaved_stall_ns(model: ScheduleModel, load: _Load) -> float:
+    """The mixed run, and the tail of the last rows."""
+    gap_ns = load.l2_ns + model.l1_tiles / model.l2_tiles * load.l1_ns
+    tail_rows = min(model.lead_rows, load.total_rows)
+    mixed = _run_stall_ns(model, load, load.total_rows - tail_rows, gap_ns)
+    return mixed + _run_stall_ns(model, load, tail_rows, load.l2_ns)
+
+
+def _run_stall_ns(model: ScheduleModel, load: _Load, rows: int, gap_ns: float) -> float:
+    tiles = rows * model.l2_tiles / model.sms
+    return max(0.0, max(0.0, tiles - load.slots) * (load.drain_ns - gap_ns) - _fill_ns(model))
+
+
+def _fill_ns(model: ScheduleModel) -> float:
+    """Q/R: what fills before anything stalls."""
+    return model.capacity_bytes / model.drain_bytes_per_s * _NS_PER_S
+
+
+def _wave_exposed_ns(model: ScheduleModel, load: _Load) -> float:
+    """Loads that the mainloops of a layer by itself do not hide."""
+    in_flight = load.rows_per_expert * model.experts_per_wave * model.row_output_bytes
+    return sum(
+        _exposed_ns(
+            model,
+            load,
+            tiles,
+            weights,
+            mainloop_ns,
+            float(model.sms),
+            _layer_bytes(load, tiles, weights, float(model.sms)) + in_flight,
+        )
+        for tiles, weights, mainloop_ns in _layers(model, load)
+    )
+
+
+def _interleaved_exposed_ns(model: ScheduleModel, load: _Load) -> float:
+    """Loads that the mixed mainloops do not hide: both layers' weights compete for the cache."""
+    cycle = model.l1_tiles + model.l2_tiles
+    layers = [
+        (tiles, weights, mainloop_ns, model.sms * tiles / cycle)
+        for tiles, weights, mainloop_ns in _layers(model, load)
+    ]
+    working_set = model.lead_rows * model.row_output_bytes + sum(
+        _layer_bytes(load, tiles, weights, share) for tiles, weights, _, share in layers
+    )
+    return sum(_exposed_ns(model, load, *layer, working_set) for layer in layers)
+
+
+def _layers(model: ScheduleModel, load: _Load) -> tuple[tuple[int, float, float], ...]:
+    """(N-tiles of a row, bytes of a weight tile, mainloop) of both layers."""
+    return (
+        (model.l1_tiles, model.l1_weight_tile_bytes, load.l1_ns),
+        (model.l2_tiles, model.l2_weight_tile_bytes, load.l2_ns),
+    )
+
+
+def _layer_bytes(load: _Load, tiles: int, weight_tile_bytes: float, step_tiles: float) -> float:
+    """Weights of one layer of the experts in a step of ``step_tiles`` tiles."""
+    experts = max(1.0, step_tiles / (tiles * load.rows_per_expert))
+    return experts * tiles * weight_tile_bytes
+
+
+def _exposed_ns(
+    model: ScheduleModel,
+    load: _Load,
+    tiles: int,
+    weight_tile_bytes: float,
+    mainloop_ns: float,
+    step_tiles: float,
+    working_set: float,
+) -> float:
+    lost = max(0.0, 1.0 - model.cache_bytes / working_set)
+    loaded = min(float(tiles), step_tiles) * weight_tile_bytes * lost
+    per_step = max(0.0, loaded / model.memory_bytes_per_s * _NS_PER_S - mainloop_ns)
+    return per_step * load.total_rows * tiles / step_tiles

@@ -1,0 +1,60 @@
+"""The terms of :mod:`xstage_tune.export.schedule_choice` for a tuned MoE config."""
+
+from __future__ import annotations
+
+from math import ceil
+
+import numpy as np
+
+from xstage_tune.configs.architecture import architecture_of, compute_of
+from xstage_tune.configs.defaults import default_config
+from xstage_tune.configs.schema import MegaMoeConfig
+from xstage_tune.devices.tile_times import moe_tile_times
+from xstage_tune.export.record import ScheduleModel
+from xstage_tune.model.moe import lead_knee_rows
+from xstage_tune.platforms.queries import capacity_bytes
+from xstage_tune.platforms.schema import PlatformProfile
+from xstage_tune.workloads.schema import OUTPUT_BYTES, MoeWorkload
+
+
+def schedule_model(layer: MoeWorkload, platform: PlatformProfile, config: MegaMoeConfig) -> ScheduleModel:
+    """The terms of a tuned config: D is the tuned lead or the knee, the wave the tuned or the default one.
+
+    Raises:
+        UsageError: the platform lacks compute figures or Q.
+    """
+    group = architecture_of(platform).cta_group
+    sms = platform.gpu.sm_count // group * group
+    times = moe_tile_times(config, layer, platform)
+    (l1_columns, l1_depth), (l2_columns, l2_depth) = layer.linear1_shape, layer.linear2_shape
+    rows = np.array(config.block_m)
+    return ScheduleModel(
+        sms=sms,
+        l1_tiles=l1_columns // config.block_n,
+        l2_tiles=l2_columns // config.block_n,
+        l1_mainloop_ns=float(times.mainloop_ns(rows, l1_depth)),
+        l2_mainloop_ns=float(times.mainloop_ns(rows, l2_depth)),
+        tile_bytes=config.block_m * config.block_n * OUTPUT_BYTES * layer.combine_remote_fraction,
+        drain_bytes_per_s=platform.drain.bytes_per_s,
+        capacity_bytes=float(capacity_bytes(platform, config.store_flavour, sms)),
+        l1_weight_tile_bytes=config.block_n * l1_depth * layer.weight_bytes,
+        l2_weight_tile_bytes=config.block_n * l2_depth * layer.weight_bytes,
+        row_output_bytes=config.block_m * layer.intermediate * layer.activation_bytes,
+        cache_bytes=float(platform.gpu.l2_bytes),
+        memory_bytes_per_s=compute_of(platform).memory_bytes_per_s,
+        lead_rows=config.schedule.lead_rows or _knee_rows(layer, config, sms),
+        experts_per_wave=_experts_per_wave(layer, platform, config),
+    )
+
+
+def _knee_rows(layer: MoeWorkload, config: MegaMoeConfig, sms: int) -> int:
+    return ceil(lead_knee_rows(block_n=config.block_n, producers=sms, intermediate=layer.intermediate))
+
+
+def _experts_per_wave(layer: MoeWorkload, platform: PlatformProfile, config: MegaMoeConfig) -> int:
+    if config.schedule.experts_per_wave:
+        return config.schedule.experts_per_wave
+    default = default_config(layer, platform)
+    assert isinstance(default, MegaMoeConfig)
+    assert default.schedule.experts_per_wave is not None
+    return default.schedule.experts_per_wave
