@@ -169,102 +169,88 @@ __device__ SharedLayout shared_layout() {
     return {shared, reinterpret_cast<SpanRecord*>(shared + kPieceBytes)};
 }
 
-__device__ void flush(const BurstArguments& arguments, u32 lane, const SpanRecord* staged, u32 records) {
-    flush_spans(arguments.spans + static_cast<u64>(lane) * arguments.span_capacity, staged, records, threadIdx.x,
-                kThreads);
+// A producer's life around its bursts: enrol, `bursts(producer, recorder, start_ns)` which returns how many it issued,
+// close the lane, and flush the records once nothing is timed any more.
+template <typename Bursts>
+__device__ void run_producer(const BurstArguments& arguments, Bursts bursts) {
+    if (on_idle_sm(arguments)) {
+        return;
+    }
+    const SharedLayout shared = shared_layout();
+    __shared__ Enrolment enrolment;
+    __shared__ u32 records;
+    SpanRecorder recorder(shared.spans, arguments.span_capacity);
+    if (threadIdx.x == 0) {
+        enrolment = enrol(arguments);
+        recorder.open();
+    }
+    __syncthreads();
+    const auto [lane, start_ns] = enrolment;
+    if (start_ns == 0) {
+        return;
+    }
+    Producer producer(arguments, lane, shared.piece);
+    const u32 issued = bursts(producer, recorder, start_ns);
+    if (threadIdx.x == 0) {
+        records = recorder.close(&arguments.lanes[lane], lane, issued);
+    }
+    producer.finish();
+    __syncthreads();
+    flush_spans(arguments.spans + static_cast<u64>(lane) * arguments.span_capacity, shared.spans, records,
+                threadIdx.x, kThreads);
 }
 
 }  // namespace xstage
 
 using namespace xstage;
 
-extern "C" __global__ void __launch_bounds__(kThreads, 1) periodic_bursts(const __grid_constant__ BurstArguments arguments) {
-    if (on_idle_sm(arguments)) {
-        return;
-    }
-    const SharedLayout shared = shared_layout();
-    __shared__ Enrolment enrolment;
-    __shared__ bool active;
-    __shared__ u32 records;
-    SpanRecorder recorder(shared.spans, arguments.span_capacity);
-    if (threadIdx.x == 0) {
-        enrolment = enrol(arguments);
-        recorder.open();
-    }
-    __syncthreads();
-    const auto [lane, start_ns] = enrolment;
-    if (start_ns == 0) {
-        return;
-    }
-    Producer producer(arguments, lane, shared.piece);
-    // A common deadline and not a number of bursts: service is uneven, and a producer that finished early
-    // would leave the others a faster path.
-    const u64 stop_ns = start_ns + arguments.window_ns;
-    u32 burst = 0;
-    if (threadIdx.x == 0) {
-        spin_until_ns(start_ns);
-    }
-    for (;; ++burst) {
-        producer.prepare(burst);
+extern "C" __global__ void __launch_bounds__(kThreads, 1)
+    periodic_bursts(const __grid_constant__ BurstArguments arguments) {
+    run_producer(arguments, [&](Producer& producer, SpanRecorder& recorder, u64 start_ns) {
+        __shared__ bool active;
+        // A common deadline and not a number of bursts: service is uneven, and a producer that finished early
+        // would leave the others a faster path.
+        const u64 stop_ns = start_ns + arguments.window_ns;
         if (threadIdx.x == 0) {
-            active = global_timer_ns() < stop_ns;
+            spin_until_ns(start_ns);
         }
-        __syncthreads();
-        if (!active) {
-            break;
+        for (u32 burst = 0;; ++burst) {
+            producer.prepare(burst);
+            if (threadIdx.x == 0) {
+                active = global_timer_ns() < stop_ns;
+            }
+            __syncthreads();
+            if (!active) {
+                return burst;
+            }
+            const u64 begin_cycles = recorder.begin();
+            producer.issue();
+            if (threadIdx.x == 0) {
+                const u64 end_cycles = recorder.end(SpanKind::issue, burst, begin_cycles);
+                spin_until_cycle(end_cycles + arguments.gap_cycles);
+            }
         }
-        const u64 begin_cycles = recorder.begin();
-        producer.issue();
-        if (threadIdx.x == 0) {
-            const u64 end_cycles = recorder.end(SpanKind::issue, burst, begin_cycles);
-            spin_until_cycle(end_cycles + arguments.gap_cycles);
-        }
-    }
-    if (threadIdx.x == 0) {
-        records = recorder.close(&arguments.lanes[lane], lane, burst);
-    }
-    producer.finish();
-    __syncthreads();
-    flush(arguments, lane, shared.spans, records);
+    });
 }
 
-extern "C" __global__ void __launch_bounds__(kThreads, 1) isolated_bursts(const __grid_constant__ BurstArguments arguments) {
-    if (on_idle_sm(arguments)) {
-        return;
-    }
-    const SharedLayout shared = shared_layout();
-    __shared__ Enrolment enrolment;
-    __shared__ u32 records;
-    SpanRecorder recorder(shared.spans, arguments.span_capacity);
-    if (threadIdx.x == 0) {
-        enrolment = enrol(arguments);
-        recorder.open();
-    }
-    __syncthreads();
-    const auto [lane, start_ns] = enrolment;
-    if (start_ns == 0) {
-        return;
-    }
-    Producer producer(arguments, lane, shared.piece);
-    for (u32 burst = 0; burst < arguments.bursts; ++burst) {
-        producer.prepare(burst);
-        __syncthreads();
-        if (threadIdx.x == 0) {
-            spin_until_ns(start_ns + burst * arguments.spacing_ns);
+extern "C" __global__ void __launch_bounds__(kThreads, 1)
+    isolated_bursts(const __grid_constant__ BurstArguments arguments) {
+    run_producer(arguments, [&](Producer& producer, SpanRecorder& recorder, u64 start_ns) {
+        for (u32 burst = 0; burst < arguments.bursts; ++burst) {
+            producer.prepare(burst);
+            __syncthreads();
+            if (threadIdx.x == 0) {
+                spin_until_ns(start_ns + burst * arguments.spacing_ns);
+            }
+            __syncthreads();
+            const u64 begin_cycles = recorder.begin();
+            producer.issue();
+            if (threadIdx.x == 0) {
+                recorder.end(SpanKind::issue, burst, begin_cycles);
+            }
         }
-        __syncthreads();
-        const u64 begin_cycles = recorder.begin();
-        producer.issue();
-        if (threadIdx.x == 0) {
-            recorder.end(SpanKind::issue, burst, begin_cycles);
-        }
-    }
-    if (threadIdx.x == 0) {
-        records = recorder.close(&arguments.lanes[lane], lane, arguments.bursts);
-    }
-    producer.finish();
-    __syncthreads();
-    flush(arguments, lane, shared.spans, records);
+        return arguments.bursts;
+    });
 }
 
 // Smallest step of the global timer, in ns: the resolution of every common deadline.
