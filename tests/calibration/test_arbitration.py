@@ -62,8 +62,8 @@ def test_shares_of_the_hardwares_placements_are_predicted() -> None:
     assert all(prediction.max_error < 0.01 for prediction in more)
 
 
-@pytest.mark.parametrize("noise", [0.02, 0.05])
-def test_an_h200_with_noisy_shares_is_resolved(noise: float) -> None:
+def test_an_h200_with_noisy_shares_is_resolved() -> None:
+    noise = 0.05  # of a share; repeats on the hardware differ by 0.04
     # 24 ports of 4 or 6 SMs on two branches, the SM ids scattered; the runs of the full budget.
     rng = np.random.default_rng(11)
     sizes = rng.permutation([4] * 6 + [6] * 18)

@@ -18,7 +18,7 @@ class Budget:
     """Sizes of the sweeps.
 
     Costs to keep in mind when changing one: about 20 ms a launch and 60 ms per 256 MB written, for the
-    owner's check; a span a burst and producer, of which a full calibration must keep below 1.4 million.
+    owner's check; a span a burst and producer, about 1.5 bytes each in a recording.
     """
 
     # Zero-gap runs (R). A window carries many times Q: ``window_bytes``, but at most ``window_spans``

@@ -119,7 +119,14 @@ def guess_capacity(series: IsolatedSeries, issue: IssueModel, drain_bytes_per_s:
 
     Needs no good T0: it serves to plan around the knee and to tell which plateaus stall on capacity.
     """
-    first = np.flatnonzero(stalled(series, issue, drain_bytes_per_s))[:GUESS_POINTS]
+    return _implied_bytes(series, stalled(series, issue, drain_bytes_per_s), drain_bytes_per_s)
+
+
+def _implied_bytes(
+    series: IsolatedSeries, waits: NDArray[np.bool_], drain_bytes_per_s: float
+) -> float | None:
+    """Median of ``V - R*T`` over the smallest volumes that wait."""
+    first = np.flatnonzero(waits)[:GUESS_POINTS]
     if not first.size:
         return None
     implied = series.volume_bytes[first] - drain_bytes_per_s * series.issue_ns[first] * 1e-9
@@ -135,8 +142,8 @@ def fit_capacity(series: IsolatedSeries, issue: IssueModel, drain: DrainFit, see
     """
     all_free_ns = series.free_issue_ns(issue)
     onset = _onset_bytes(series, all_free_ns, drain.bytes_per_s)
-    guess = guess_capacity(series, issue, drain.bytes_per_s)
     waits = stalled(series, issue, drain.bytes_per_s) & ~series.held_out
+    guess = _implied_bytes(series, waits, drain.bytes_per_s)
     seen = _near_knee(series.volume_bytes, waits, guess) & ~series.held_out
     volume, free_ns = series.volume_bytes[seen], all_free_ns[seen]
     mask = waits[seen]
@@ -152,24 +159,42 @@ def fit_capacity(series: IsolatedSeries, issue: IssueModel, drain: DrainFit, see
     fine = np.linspace(max(best - step, 0.0), best + step, _GRID)
     capacity = _best(fine, volume, free_ns, measured, scale, drain.bytes_per_s)
 
-    rng = generator(seed, "capacity", *series.key)
+    return CapacityFit(
+        flavour=series.flavour,
+        producers=series.producers,
+        bytes=max(capacity, 1.0),
+        ci95=interval95(_replicates(capacity, runs, volume, free_ns, drain, seed)),
+        knee_reached=True,
+        onset_bytes=onset,
+        points=len(runs),
+    )
+
+
+def _replicates(
+    capacity: float,
+    runs: Sequence[IsolatedFigures],
+    volume_bytes: Floats,
+    free_ns: Floats,
+    drain: DrainFit,
+    seed: int,
+) -> Floats:
+    """Q refitted to resampled volumes, bursts and R, ``[REPLICATES]``."""
+    rng = generator(seed, "capacity", runs[0].point.flavour, runs[0].point.producers)
     times = np.array([resampled_medians(run.burst_ns, rng) for run in runs])
+    error_ns = _error_ns(runs)
     around = capacity * np.linspace(1 - _BOOTSTRAP_REACH, 1 + _BOOTSTRAP_REACH, _BOOTSTRAP_GRID)
     replicates = np.empty(REPLICATES)
     for replicate, rate in enumerate(drain.replicates):
         drawn = rng.integers(len(runs), size=len(runs))
         replicates[replicate] = _best(
-            around, volume[drawn], free_ns[drawn], times[drawn, replicate], scale[drawn], float(rate)
+            around,
+            volume_bytes[drawn],
+            free_ns[drawn],
+            times[drawn, replicate],
+            error_ns[drawn],
+            float(rate),
         )
-    return CapacityFit(
-        flavour=series.flavour,
-        producers=series.producers,
-        bytes=max(capacity, 1.0),
-        ci95=interval95(replicates),
-        knee_reached=True,
-        onset_bytes=onset,
-        points=len(runs),
-    )
+    return replicates
 
 
 def _near_knee(volume_bytes: Floats, waits: NDArray[np.bool_], guess: float | None) -> NDArray[np.bool_]:
