@@ -177,7 +177,7 @@ def test_force_replaces_a_profile(run_cli: RunCli, recording: Path, store: Path,
         (("--device", "replay:no-such"), 2, "no recording named 'no-such'"),
         (("--path", "nvlink"), 2, "nvlink"),
         (("--budget", "huge"), 2, "huge"),
-        (("--seed", "-1"), 2, "-1"),
+        (("--seed", "-1"), 2, "greater than or equal to 0"),
     ],
 )
 def test_bad_arguments_are_one_clear_complaint(

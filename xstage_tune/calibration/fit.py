@@ -41,6 +41,7 @@ from xstage_tune.calibration.quality import (
 from xstage_tune.calibration.reduce import PeriodicFigures, RunFigures, isolated, periodic, reduce_run
 from xstage_tune.calibration.request import CalibrationRequest
 from xstage_tune.calibration.result import CalibrationResult, DrainPoints
+from xstage_tune.calibration.rounding import rounded
 from xstage_tune.calibration.validate import gap_curve, held_out_sweeps, isolated_curve, validate
 from xstage_tune.devices.base import BurstRun, CopyRate, DeviceDescription, StoreFlavour
 from xstage_tune.errors import FindingError
@@ -150,7 +151,7 @@ def fit_figures(
     validation = validate(gap_curves, isolated_curves, reached)
     control = local_control(local)
 
-    platform = PlatformProfile(
+    fitted = PlatformProfile(
         name=profile_name(description, request),
         description=f"{description.name}, path {request.path}, calibrated with budget {request.budget}",
         path=request.path,
@@ -175,7 +176,7 @@ def fit_figures(
         + validation_findings(validation)
     )
     return CalibrationResult(
-        platform=platform,
+        platform=rounded(fitted),
         gap_curves=gap_curves,
         isolated_curves=isolated_curves,
         drain_points=tuple(_drain_points(basis, flavour) for flavour in request.flavours),
@@ -242,9 +243,10 @@ def _capacity_point(fitted: CapacityFit) -> CapacityPoint:
 
 def _arbitration(fitted: ArbitrationFit) -> Arbitration:
     pattern = "systematic" if fitted.systematic else "not systematic: one group"
+    total = sum(group.share for group in fitted.groups)
     return Arbitration(
         groups=tuple(
-            ArbitrationGroup(sm_ids=group.sm_ids, share=group.share, branch=group.branch)
+            ArbitrationGroup(sm_ids=group.sm_ids, share=group.share / total, branch=group.branch)
             for group in fitted.groups
         ),
         predictions=tuple(
