@@ -15,8 +15,9 @@ from xstage_tune.model import burst_gap
 
 #: A plateau run may use at most this fraction of the path, so that its queue empties between bursts.
 PLATEAU_LOAD = 0.6
-#: A burst whose peak outstanding volume exceeds this fraction of Q may already stall on capacity.
-CAPACITY_MARGIN = 0.75
+#: A burst whose peak outstanding volume exceeds this fraction of Q may already stall on capacity: the first
+#: producers do from about two thirds of Q on, where ports are served unevenly.
+CAPACITY_MARGIN = 0.6
 
 CurveKey = tuple[StoreFlavour, int]
 
