@@ -5,11 +5,12 @@ from __future__ import annotations
 from math import ceil
 
 from xstage_tune.configs.architecture import Architecture, architecture_of, compute_of
-from xstage_tune.configs.megamoe_budget import stage_bytes
+from xstage_tune.configs.megamoe_budget import OPERAND_SWIZZLE_BYTES, stage_bytes
 from xstage_tune.configs.resources import check_config
 from xstage_tune.configs.schema import AttentionConfig, KernelConfig, MegaMoeConfig, Schedule
 from xstage_tune.devices.base import StoreFlavour
 from xstage_tune.errors import UsageError
+from xstage_tune.model.moe import lead_knee_rows
 from xstage_tune.platforms.schema import PlatformProfile
 from xstage_tune.workloads.routing import busiest_rank, local_tokens_per_expert
 from xstage_tune.workloads.schema import MoeWorkload, Workload
@@ -18,8 +19,6 @@ from xstage_tune.workloads.schema import MoeWorkload, Workload
 _BLOCK_M = (16, 32, 64, 96, 128, 192)
 #: Widths of N-tiles, the usual one first.
 _BLOCK_N = (128, 64, 256)
-#: Bytes of a swizzled row of operands, which fix block_k.
-_SWIZZLE_BYTES = 128
 _STAGING_DEPTH = 2
 _EPILOGUE_WARPS = 8
 _MOST_STAGES = 8
@@ -65,6 +64,20 @@ def heuristic_configs(workload: Workload, platform: PlatformProfile) -> dict[str
     return {"fa3-tile": wide} if check_config(wide, workload, platform).feasible else {}
 
 
+def interleaved_config(workload: MoeWorkload, platform: PlatformProfile) -> MegaMoeConfig:
+    """The default's tiles under Algorithm 1, with a lead of twice D_knee (equation 16) as a margin.
+
+    Raises:
+        UsageError: as :func:`default_config`.
+    """
+    base = _megamoe_base(workload, platform)
+    knee = lead_knee_rows(
+        block_n=base.block_n, producers=platform.gpu.sm_count, intermediate=workload.intermediate
+    )
+    lead = Schedule(kind="interleaved", lead_rows=ceil(2 * float(knee)))
+    return base.model_copy(update={"schedule": lead})
+
+
 def fitting_stages(config: MegaMoeConfig, workload: MoeWorkload, platform: PlatformProfile) -> int:
     """Most pipeline stages, up to 8, that fit beside the rest of ``config``; 0 when none does."""
     architecture, limit = architecture_of(platform), compute_of(platform).shared_bytes_per_cta
@@ -100,7 +113,7 @@ def _megamoe(
     one_stage = MegaMoeConfig(
         block_m=step * ceil(block_m / step),
         block_n=block_n,
-        block_k=int(_SWIZZLE_BYTES / workload.activation_bytes),
+        block_k=int(OPERAND_SWIZZLE_BYTES / workload.activation_bytes),
         pipeline_stages=1,
         staging_depth=_STAGING_DEPTH,
         schedule=Schedule(kind="alternating"),

@@ -15,7 +15,10 @@ from xstage_tune.configs.schema import MegaMoeConfig
 from xstage_tune.platforms.schema import Compute
 from xstage_tune.workloads.schema import OUTPUT_BYTES, MoeWorkload
 
-WARPGROUP_THREADS = 128
+#: Row of an operand buffer in shared memory: block_k is one or more of them.
+OPERAND_SWIZZLE_BYTES = 128
+
+_WARPGROUP_THREADS = 128
 _ACCUMULATOR_BYTES = 4
 _PRODUCER_REGISTERS = 40  # of each thread of the TMA warpgroup after setmaxnreg
 _EPILOGUE_REGISTERS = 64
@@ -50,7 +53,7 @@ def stage_bytes(config: MegaMoeConfig, workload: MoeWorkload, architecture: Arch
     return int(operands) + (scales if workload.precision != "bf16" else 0)
 
 
-def math_warpgroups(config: MegaMoeConfig) -> int:
+def _math_warpgroups(config: MegaMoeConfig) -> int:
     """Warpgroups that share a tile's accumulators on Hopper."""
     return 1 if config.block_n <= 64 else 2
 
@@ -114,8 +117,8 @@ def _tensor_memory(config: MegaMoeConfig, workload: MoeWorkload, compute: Comput
 def _registers(
     config: MegaMoeConfig, workload: MoeWorkload, architecture: Architecture, compute: Compute
 ) -> tuple[Budget, Budget]:
-    groups = math_warpgroups(config)
-    accumulators = config.block_m * config.block_n // (WARPGROUP_THREADS * groups)
+    groups = _math_warpgroups(config)
+    accumulators = config.block_m * config.block_n // (_WARPGROUP_THREADS * groups)
     # FP8 accumulates with few bits on Hopper: partial sums are promoted into a second set.
     promotion = accumulators if workload.precision != "bf16" else 0
     thread_terms = (
@@ -125,8 +128,8 @@ def _registers(
     )
     thread = Budget("registers of a math thread", "registers", architecture.thread_registers, thread_terms)
     file_terms = (
-        Term("math warpgroups", groups * WARPGROUP_THREADS * 8 * ceil(thread.used / 8)),
-        Term("TMA warpgroup", WARPGROUP_THREADS * _PRODUCER_REGISTERS),
+        Term("math warpgroups", groups * _WARPGROUP_THREADS * 8 * ceil(thread.used / 8)),
+        Term("TMA warpgroup", _WARPGROUP_THREADS * _PRODUCER_REGISTERS),
         Term("epilogue warps", config.epilogue_warps * 32 * _EPILOGUE_REGISTERS),
     )
     return thread, Budget("register file", "registers", compute.registers_per_sm, file_terms)

@@ -1,0 +1,89 @@
+"""What an attention config asks of one rank's SMs and path, in closed form."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from xstage_tune.configs.schema import AttentionConfig
+from xstage_tune.devices.tile_times import attention_tile_times, local_store_bytes_per_ns
+from xstage_tune.model.attention import output_tile_bytes
+from xstage_tune.platforms.queries import capacity_bytes, issue_ns
+from xstage_tune.platforms.schema import PlatformProfile
+from xstage_tune.workloads.schema import OUTPUT_BYTES, AttentionWorkload
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionLoad:
+    """A launch of equal Q-loops.
+
+    Args:
+        tiles: output tiles.
+        sms: CTAs of the launch.
+        q_loop_ns: G_Qloop.
+        cover_ns: how far a Q-loop gets while the tile before it is stored.
+        staging_ns: of a full tile before its remote stores: epilogue and local stores.
+        least_staging_ns: of any tile.
+        free_issue_ns: T0 of a full tile's remote bytes.
+        remote_bytes: that leave, all together.
+        drain_bytes_per_ns: R.
+        capacity_bytes: Q at this many producers.
+    """
+
+    tiles: int
+    sms: int
+    q_loop_ns: float
+    cover_ns: float
+    staging_ns: float
+    least_staging_ns: float
+    free_issue_ns: float
+    remote_bytes: float
+    drain_bytes_per_ns: float
+    capacity_bytes: float
+
+    @property
+    def rounds(self) -> int:
+        """Tiles of the SM that has most."""
+        return -(-self.tiles // self.sms)
+
+    @property
+    def mainloop_ns(self) -> float:
+        """Q-loops of the SM that has most."""
+        return self.rounds * self.q_loop_ns
+
+    @property
+    def drain_tile_ns(self) -> float:
+        """V/R of a burst in which every SM stores one tile."""
+        return self.remote_bytes / self.tiles * min(self.sms, self.tiles) / self.drain_bytes_per_ns
+
+
+def attention_load(
+    config: AttentionConfig, workload: AttentionWorkload, platform: PlatformProfile
+) -> AttentionLoad:
+    """The load of a config; its tile order plays no part.
+
+    Raises:
+        UsageError: the platform lacks compute figures, T0 or Q.
+    """
+    sms = platform.gpu.sm_count
+    times = attention_tile_times(config, workload, platform)
+    fraction = workload.output_remote_fraction
+    size = float(
+        output_tile_bytes(block_m=config.block_m, head_dim=workload.head_dim, element_bytes=OUTPUT_BYTES)
+    )
+    q_loop_ns = times.fixed_ns + times.kv_tile_ns * -(-workload.tokens // config.block_n)
+    covers = {"alias-q": 0.0, "alias-v": min(times.cover_ns, q_loop_ns), "dedicated-x1": q_loop_ns}
+    row_bytes = workload.head_dim * OUTPUT_BYTES
+    return AttentionLoad(
+        tiles=workload.local_heads * -(-workload.tokens // config.block_m),
+        sms=sms,
+        q_loop_ns=q_loop_ns,
+        cover_ns=covers.get(config.output_staging, 2 * q_loop_ns),
+        staging_ns=times.epilogue_ns + size * (1 - fraction) / local_store_bytes_per_ns(platform),
+        least_staging_ns=times.epilogue_ns,
+        free_issue_ns=float(issue_ns(platform, config.store_flavour, sms, size * fraction))
+        if fraction > 0
+        else 0.0,
+        remote_bytes=float(workload.local_heads * workload.tokens * row_bytes) * fraction,
+        drain_bytes_per_ns=platform.drain.bytes_per_s / 1e9,
+        capacity_bytes=float(capacity_bytes(platform, config.store_flavour, sms)),
+    )

@@ -1,0 +1,210 @@
+"""A search on record: every trial is committed as soon as it is known, so that an interrupt loses none."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from xstage_tune.configs.loader import config_from_keys, config_keys
+from xstage_tune.configs.schema import KernelConfig
+from xstage_tune.errors import UsageError
+from xstage_tune.report.emit import to_json
+from xstage_tune.search.request import SearchRequest
+from xstage_tune.search.result import SearchResult, result_from_keys
+from xstage_tune.search.space import Space
+from xstage_tune.store.facade import Store
+
+#: Key of a trial's ``verification`` that holds the whole result; its trial is the answer.
+_RESULT = "result"
+
+
+class Journal(Protocol):
+    """Where a search's trials go, and come back from when it is resumed."""
+
+    study_id: str
+
+    def finished(self) -> Mapping[KernelConfig, float]:
+        """Objectives of the trials that an earlier run of this study finished."""
+        ...
+
+    def write(
+        self,
+        config: KernelConfig,
+        state: str,
+        *,
+        objective_ns: float | None = None,
+        bound_ns: float | None = None,
+        reason: str = "",
+    ) -> None:
+        """Keep one trial; ``state`` is complete, pruned, failed or cut."""
+        ...
+
+    def conclude(self, result: SearchResult) -> None:
+        """Keep the result, and mark the study finished."""
+        ...
+
+    def abandon(self, status: str) -> None:
+        """Mark the study ``interrupted`` or ``failed``; its trials stay."""
+        ...
+
+
+class NoJournal:
+    """Keeps nothing."""
+
+    study_id = ""
+
+    def finished(self) -> Mapping[KernelConfig, float]:
+        return {}
+
+    def write(
+        self,
+        config: KernelConfig,
+        state: str,
+        *,
+        objective_ns: float | None = None,
+        bound_ns: float | None = None,
+        reason: str = "",
+    ) -> None:
+        """Nothing is kept."""
+
+    def conclude(self, result: SearchResult) -> None:
+        """Nothing is kept."""
+
+    def abandon(self, status: str) -> None:
+        """Nothing is kept."""
+
+
+@dataclass
+class StoreJournal:
+    """Keeps a study in the store."""
+
+    store: Store
+    study_id: str
+    next_number: int = 0
+    earlier: dict[KernelConfig, float] = field(default_factory=dict)
+
+    def finished(self) -> Mapping[KernelConfig, float]:
+        return self.earlier
+
+    def write(
+        self,
+        config: KernelConfig,
+        state: str,
+        *,
+        objective_ns: float | None = None,
+        bound_ns: float | None = None,
+        reason: str = "",
+    ) -> None:
+        self._add(config, state, objective_ns=objective_ns, bound_ns=bound_ns, reason=reason)
+
+    def conclude(self, result: SearchResult) -> None:
+        self._add(
+            result.best.config,
+            "complete",
+            objective_ns=result.best.objective_ns,
+            bound_ns=result.bound_ns,
+            verification={_RESULT: result.keys()},
+        )
+        self.store.studies.set_status(self.study_id, "finished")
+
+    def abandon(self, status: str) -> None:
+        self.store.studies.set_status(self.study_id, status)
+
+    def _add(self, config: KernelConfig, state: str, **values: Any) -> None:
+        self.store.studies.add_trial(
+            self.study_id, number=self.next_number, state=state, params=config_keys(config), **values
+        )
+        self.next_number += 1
+
+
+def begin_study(store: Store, request: SearchRequest, space: Space, device: str) -> StoreJournal:
+    """Begin a study.
+
+    Raises:
+        StoreError: the database failed.
+    """
+    identity = _identity(request, device)
+    study_id = store.studies.add(
+        **identity,
+        space={
+            "workload": request.workload.model_dump(mode="json", exclude_none=True),
+            "axes": {name: list(values) for name, values in space.axes.items()},
+            "configs": len(space.configs),
+            "infeasible": {cut.limit_name: cut.configs for cut in space.infeasible},
+        },
+    )
+    return StoreJournal(store, study_id)
+
+
+def resume_study(store: Store, study_id: str, request: SearchRequest, device: str) -> StoreJournal:
+    """Take up a study where it stopped.
+
+    Raises:
+        UsageError: there is no such study, or it is of another workload, platform, device, objective,
+            sampler or seed; says what differs.
+    """
+    study = store.studies.get(study_id)
+    differences = []
+    for key, value in _identity(request, device).items():
+        theirs = getattr(study, key)
+        if theirs != value:
+            differences.append(_difference(key, theirs, value))
+    if differences:
+        raise UsageError(
+            f"study {study.id} is another search: {'; '.join(differences)}",
+            "leave out --resume to begin a new study, or give the study's own options",
+        )
+    trials = store.studies.trials(study.id)
+    earlier = {
+        config_from_keys(trial.params, f"study {study.id}, trial {trial.number}"): trial.objective_ns
+        for trial in trials
+        if trial.state == "complete" and trial.objective_ns is not None and not trial.verification
+    }
+    store.studies.set_status(study.id, "running")
+    return StoreJournal(store, study.id, max((t.number for t in trials), default=-1) + 1, earlier)
+
+
+def stored_result(store: Store, study_id: str = "latest") -> SearchResult:
+    """The result of a finished study.
+
+    Raises:
+        UsageError: there is no such study, or it has not finished.
+    """
+    study = store.studies.get(study_id)
+    results = [
+        trial.verification[_RESULT]
+        for trial in store.studies.trials(study.id)
+        if trial.verification and _RESULT in trial.verification
+    ]
+    if not results:
+        raise UsageError(
+            f"study {study.id} has no result: it is {study.status}",
+            f"finish it: xstage-tune search --workload {study.workload} --resume {study.id}",
+        )
+    return result_from_keys(results[-1], f"study {study.id}")
+
+
+def _identity(request: SearchRequest, device: str) -> dict[str, Any]:
+    """What two runs of one study must agree on, under the store's names."""
+    return {
+        "workload": request.workload.name,
+        "workload_sha256": _sha256(request.workload),
+        "platform": request.platform.name,
+        "platform_sha256": _sha256(request.platform),
+        "device": device,
+        "objective": request.objective,
+        "sampler": request.sampler,
+        "seed": request.seed,
+    }
+
+
+def _difference(key: str, theirs: object, ours: object) -> str:
+    if key.endswith("_sha256"):
+        return f"the {key.removesuffix('_sha256')}'s keys have changed"
+    return f"{key} {theirs}, not {ours}"
+
+
+def _sha256(profile: object) -> str:
+    return hashlib.sha256(to_json(profile).encode()).hexdigest()

@@ -1,0 +1,13 @@
+"""What a ranking expects of a config."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """Expected time of a launch, and the part of it in which a Tensor Core role waits, ns."""
+
+    latency_ns: float
+    stall_ns: float

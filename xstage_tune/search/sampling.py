@@ -1,0 +1,64 @@
+"""Optuna's view of a space: its parameters, and its samplers by name."""
+
+from __future__ import annotations
+
+import importlib.util
+import warnings
+from collections.abc import Mapping
+from typing import Literal
+
+import optuna
+from optuna.samplers import BaseSampler
+
+from xstage_tune.errors import DeviceError
+from xstage_tune.search.space import CONDITIONAL, SCHEDULE, Params, Value
+
+SamplerName = Literal["tpe", "gp", "random", "exhaustive"]
+
+optuna.logging.set_verbosity(optuna.logging.WARNING)
+
+
+def make_sampler(name: SamplerName, seed: int) -> BaseSampler:
+    """A sampler by name; ``exhaustive`` asks none, and gets the cheapest.
+
+    Raises:
+        DeviceError: ``gp`` without torch, which its Gaussian process is fitted by.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        if name == "tpe":
+            return optuna.samplers.TPESampler(seed=seed, multivariate=True, group=True, n_startup_trials=8)
+        if name == "gp":
+            _require_torch()
+            return optuna.samplers.GPSampler(seed=seed, n_startup_trials=8)
+        return optuna.samplers.RandomSampler(seed=seed)
+
+
+def suggest(trial: optuna.Trial, axes: Mapping[str, tuple[Value, ...]]) -> Params:
+    """Ask for a value of each axis that applies: ordered axes by position, the others by category."""
+    params: Params = {}
+    for name, values in axes.items():
+        if name in CONDITIONAL and params[SCHEDULE] != CONDITIONAL[name]:
+            continue
+        if _ordered(values):
+            params[name] = values[trial.suggest_int(name, 0, len(values) - 1)]
+        else:
+            chosen = trial.suggest_categorical(name, values)
+            params[name] = next(value for value in values if value == chosen)
+    return params
+
+
+def as_suggestions(params: Params, axes: Mapping[str, tuple[Value, ...]]) -> dict[str, Value]:
+    """What :func:`suggest` must be handed to return ``params``."""
+    return {
+        name: axes[name].index(value) if _ordered(axes[name]) else value for name, value in params.items()
+    }
+
+
+def _ordered(values: tuple[Value, ...]) -> bool:
+    return all(isinstance(value, int) for value in values)
+
+
+def _require_torch() -> None:
+    if importlib.util.find_spec("torch") is None:
+        raise DeviceError("--sampler gp needs torch, which is not installed", "pip install torch")

@@ -1,0 +1,200 @@
+"""The paper's 84 MegaMoE configurations: interleaved, tuned and today's heuristics against expert waves.
+
+Seven models, w4a8 and w8a8, balanced and skewed routing, three sizes (Figure 8). The paper publishes neither
+its sizes nor its skew, nor its DiT-MoE: here the sizes are half, once and twice those of Table 2, the skew is
+Zipf's law with exponent 1, and a public DiT-MoE stands in. Nothing is tuned to meet the published ratios.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, fields
+from statistics import geometric_mean, median
+from typing import Any
+
+from xstage_tune.configs.defaults import interleaved_config
+from xstage_tune.devices.kernels import KernelDevice
+from xstage_tune.platforms.schema import PlatformProfile
+from xstage_tune.search.driver import Progress, run_search
+from xstage_tune.search.journal import NoJournal
+from xstage_tune.search.request import SearchRequest
+from xstage_tune.search.sampling import SamplerName
+from xstage_tune.search.space import build_space
+from xstage_tune.workloads.loader import load_workload
+from xstage_tune.workloads.paper import PAPER_MOE_MODELS, PAPER_TOKENS_PER_RANK
+from xstage_tune.workloads.schema import MoeWorkload, Precision, Routing
+
+_PRECISIONS: tuple[Precision, ...] = ("w4a8", "w8a8")
+_ROUTINGS = {"balanced": Routing(), "skewed": Routing(kind="zipf", alpha=1.0, seed=0)}
+_TOKENS_PER_RANK = (PAPER_TOKENS_PER_RANK // 2, PAPER_TOKENS_PER_RANK, 2 * PAPER_TOKENS_PER_RANK)
+_REPEATS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class SuiteOptions:
+    """How each of the suite's searches is made; see :class:`~xstage_tune.search.request.SearchRequest`."""
+
+    trials: int = 24
+    seed: int = 0
+    sampler: SamplerName = "tpe"
+    tolerance: float = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class Ratios:
+    """Of speedups."""
+
+    geomean: float
+    median: float
+    max: float
+    min: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Ratios:
+        return cls(geometric_mean(values), median(values), max(values), min(values))
+
+
+@dataclass(frozen=True, slots=True)
+class SuiteRow:
+    """One configuration; times are medians."""
+
+    model: str
+    workload: str
+    precision: str
+    routing: str
+    tokens_per_rank: int
+    wave_ns: float
+    interleaved_ns: float
+    heuristics_ns: float  # the faster of today's two
+    tuned_ns: float
+    bound_ns: float
+    tuned: str
+    evaluations: int
+
+    @property
+    def interleaved_over_wave(self) -> float:
+        return self.wave_ns / self.interleaved_ns
+
+    @property
+    def tuned_over_wave(self) -> float:
+        return self.wave_ns / self.tuned_ns
+
+    @property
+    def tuned_over_heuristics(self) -> float:
+        return self.heuristics_ns / self.tuned_ns
+
+    def keys(self) -> dict[str, Any]:
+        ratios = ("interleaved_over_wave", "tuned_over_wave", "tuned_over_heuristics")
+        return {f.name: getattr(self, f.name) for f in fields(self)} | {
+            name: getattr(self, name) for name in ratios
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class SuiteResult:
+    """All rows of a suite on one platform and device."""
+
+    suite: str
+    platform: str
+    device: str
+    rows: tuple[SuiteRow, ...]
+
+    @property
+    def evaluations(self) -> int:
+        return sum(row.evaluations for row in self.rows)
+
+    @property
+    def interleaved_over_wave(self) -> Ratios:
+        return Ratios.of([row.interleaved_over_wave for row in self.rows])
+
+    @property
+    def tuned_over_wave(self) -> Ratios:
+        return Ratios.of([row.tuned_over_wave for row in self.rows])
+
+    @property
+    def tuned_over_heuristics(self) -> Ratios:
+        return Ratios.of([row.tuned_over_heuristics for row in self.rows])
+
+    def keys(self) -> dict[str, Any]:
+        """As plain keys for JSON."""
+        return {
+            "suite": self.suite,
+            "platform": self.platform,
+            "device": self.device,
+            "rows": [row.keys() for row in self.rows],
+            "summary": {
+                "interleaved_over_wave": asdict(self.interleaved_over_wave),
+                "tuned_over_wave": asdict(self.tuned_over_wave),
+                "tuned_over_heuristics": asdict(self.tuned_over_heuristics),
+            },
+        }
+
+
+def paper_84_workloads() -> Iterator[tuple[str, str, MoeWorkload]]:
+    """Model, routing and workload of each of the 84 configurations."""
+    for model, name in PAPER_MOE_MODELS.items():
+        layer = load_workload(name)
+        assert isinstance(layer, MoeWorkload)
+        for precision, (routing, law), tokens in itertools.product(
+            _PRECISIONS, _ROUTINGS.items(), _TOKENS_PER_RANK
+        ):
+            changes = {"precision": precision, "routing": law, "tokens_per_rank": tokens}
+            yield model, routing, layer.model_copy(update=changes)
+
+
+def run_paper_84(
+    platform: PlatformProfile, device: KernelDevice, options: SuiteOptions, progress: Progress
+) -> SuiteResult:
+    """Search every configuration; nothing is kept in the store.
+
+    Raises:
+        UsageError: the platform lacks compute figures, T0 or Q.
+    """
+    cases = list(paper_84_workloads())
+    progress.planned(len(cases))
+    rows = []
+    for model, routing, workload in cases:
+        rows.append(_row(model, routing, workload, platform, device, options))
+        progress.advance(f"{model}, {workload.precision}, {routing}, {workload.tokens_per_rank} tokens")
+    return SuiteResult("paper-84", platform.name, device.identity, tuple(rows))
+
+
+class _Quiet:
+    """A search inside the suite shows no progress of its own."""
+
+    def planned(self, total: int) -> None:
+        """Not shown."""
+
+    def advance(self, label: str) -> None:
+        """Not shown."""
+
+
+def _row(
+    model: str,
+    routing: str,
+    workload: MoeWorkload,
+    platform: PlatformProfile,
+    device: KernelDevice,
+    options: SuiteOptions,
+) -> SuiteRow:
+    request = SearchRequest(
+        workload, platform, sampler=options.sampler, seed=options.seed, trials=options.trials,
+        tolerance=options.tolerance,
+    )  # fmt: skip
+    result = run_search(request, build_space(workload, platform), device, NoJournal(), _Quiet())
+    interleaved = device.run_kernel(workload, interleaved_config(workload, platform), _REPEATS)
+    return SuiteRow(
+        model=model,
+        workload=workload.name,
+        precision=workload.precision,
+        routing=routing,
+        tokens_per_rank=workload.tokens_per_rank,
+        wave_ns=result.default.objective_ns,
+        interleaved_ns=interleaved.median_ns("latency"),
+        heuristics_ns=min(outcome.objective_ns for outcome in result.heuristics.values()),
+        tuned_ns=result.best.objective_ns,
+        bound_ns=result.bound_ns,
+        tuned=result.best.config.label,
+        evaluations=result.evaluations,
+    )
