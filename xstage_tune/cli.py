@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from xstage_tune.commands import audit, calibrate, doctor, platforms, store, workloads
+from xstage_tune.commands import audit, calibrate, doctor, export, platforms, search, store, workloads
 from xstage_tune.errors import ExitCode, XStageError
 
 app = typer.Typer(
@@ -19,6 +19,8 @@ app = typer.Typer(
 app.command("audit")(audit.audit)
 app.command("calibrate")(calibrate.calibrate)
 app.command("doctor")(doctor.doctor)
+app.command("search")(search.search)
+app.command("export")(export.export)
 app.add_typer(platforms.app, name="platforms")
 app.add_typer(store.app, name="store")
 app.add_typer(workloads.app, name="workloads")

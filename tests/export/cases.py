@@ -45,7 +45,9 @@ def tuned(
         "default_ns": 1.5e6,
         "bound_ns": 1.1e6,
         "tolerance": 0.02,
+        "stopped": "within 1.8% of the bound",
         "is_default": False,
+        "ties": 1,
         "evaluations": 40,
     }
     return TunedConfig.model_validate(

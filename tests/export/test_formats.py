@@ -13,18 +13,19 @@ import pytest
 
 from tests.export.cases import FLASH, WAN, tuned
 from xstage_tune.devices.cuda.compiler import compile_kernel
-from xstage_tune.export.formats import ExportFormat, render
+from xstage_tune.export.formats import render
 from xstage_tune.export.header import to_header
 from xstage_tune.export.history import History, TrialRecord, to_kernel_tuner, to_t4
+from xstage_tune.export.names import ExportFormat
 from xstage_tune.export.record import TunedConfig, tuned_from_keys
 
 #: A value of every schedule, and one config that failed and one that could not be built.
 TRIALS = (
-    TrialRecord({"block_m": 192, "schedule": "wave", "experts_per_wave": 2}, "complete", 1.5e6, "t0"),
-    TrialRecord({"block_m": 192, "schedule": "interleaved", "lead_rows": 6}, "complete", 1.2e6, "t1"),
-    TrialRecord({"block_m": 128, "schedule": "alternating"}, "complete", 1.4e6, "t2"),
-    TrialRecord({"block_m": 128, "schedule": "interleaved", "lead_rows": 3}, "failed", None, "t3"),
-    TrialRecord({"block_m": 256, "schedule": "wave", "experts_per_wave": 1}, "pruned", None, "t4"),
+    TrialRecord({"block_m": 192, "schedule": "wave", "experts_per_wave": 2}, "complete", (1.5e6,), "t0"),
+    TrialRecord({"block_m": 192, "schedule": "interleaved", "lead_rows": 6}, "complete", (1.2e6,), "t1"),
+    TrialRecord({"block_m": 128, "schedule": "alternating"}, "complete", (1.4e6,), "t2"),
+    TrialRecord({"block_m": 128, "schedule": "interleaved", "lead_rows": 3}, "failed", (), "t3"),
+    TrialRecord({"block_m": 256, "schedule": "wave", "experts_per_wave": 1}, "pruned", (), "t4"),
 )
 
 

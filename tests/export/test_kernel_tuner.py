@@ -10,8 +10,9 @@ import pytest
 
 from tests.export.cases import FLASH, tuned
 from tests.export.test_formats import TRIALS
-from xstage_tune.export.formats import ExportFormat, render
+from xstage_tune.export.formats import render
 from xstage_tune.export.history import History
+from xstage_tune.export.names import ExportFormat
 
 kernel_tuner: Any = pytest.importorskip("kernel_tuner", reason="Kernel Tuner is not installed")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,21 @@ from hypothesis import strategies as st
 
 import xstage_tune
 from tests.export.cases import FLASH, WAN, tuned, write
+from xstage_tune.configs.schema import Schedule
+from xstage_tune.devices.simulated_kernels import SimulatedKernels
 from xstage_tune.errors import UsageError
 from xstage_tune.export.record import TunedConfig
 from xstage_tune.export.schedule_choice import choose
 from xstage_tune.platforms.loader import load_platform
+from xstage_tune.workloads.loader import load_workload
+from xstage_tune.workloads.routing import busiest_rank, local_tokens_per_expert
+from xstage_tune.workloads.schema import MoeWorkload
 
 EVEN = [1536] * 32  # 8,192 tokens a rank, top-6, over 32 local experts
 EXPORT = tuned(FLASH)
+INTERLEAVED = tuned(FLASH, schedule={"kind": "interleaved", "lead_rows": 10})
+#: A drain that keeps up with anything, and an output that is ready at once.
+FREE = {"drain_bytes_per_s": 1e14, "l1_handover_ns": 1e-9, "l1_mainloop_ns": 1.0, "l1_weight_tile_bytes": 1.0}
 
 
 def with_terms(export: TunedConfig, **terms: Any) -> TunedConfig:
@@ -27,40 +36,52 @@ def with_terms(export: TunedConfig, **terms: Any) -> TunedConfig:
     return export.model_copy(update={"schedule_model": export.schedule_model.model_copy(update=terms)})
 
 
-def test_a_drain_limited_layer_is_interleaved_with_the_lead_of_the_knee() -> None:
+def test_a_drain_limited_layer_is_interleaved_with_the_advised_lead() -> None:
     choice = choose(EXPORT, EVEN)
     assert choice.schedule.kind == "interleaved"
-    assert choice.schedule.lead_rows == 5
+    assert choice.schedule.lead_rows == 10  # 4.6 rows of either layer under way
     assert choice.stall_saved_ns > 0
 
 
 def test_tuned_parameters_are_kept() -> None:
-    deep = choose(tuned(FLASH, schedule={"kind": "interleaved", "lead_rows": 9}), EVEN)
-    assert deep.schedule.lead_rows == 9
-    shallow = with_terms(
-        tuned(FLASH, schedule={"kind": "wave", "experts_per_wave": 4}), drain_bytes_per_s=1e14
-    )
+    deep = choose(tuned(FLASH, schedule={"kind": "interleaved", "lead_rows": 12}), EVEN)
+    assert deep.schedule.lead_rows == 12
+    shallow = with_terms(tuned(FLASH, schedule={"kind": "wave", "experts_per_wave": 4}), **FREE)
     assert choose(shallow, EVEN).schedule.experts_per_wave == 4
 
 
-def test_a_drain_that_keeps_up_leaves_the_wave() -> None:
-    choice = choose(with_terms(EXPORT, drain_bytes_per_s=1e14), EVEN)
+def test_without_backpressure_or_waits_the_wave_stays() -> None:
+    choice = choose(with_terms(EXPORT, **FREE), EVEN)
     assert (choice.schedule.kind, choice.stall_saved_ns) == ("wave", 0)
 
 
-def test_saving_is_the_excess_of_each_run_behind_staging_and_capacity() -> None:
-    """One wave of all experts, by hand: [(n - S)(V/R - T2) - Q/R]+, less the interleaved tail."""
-    export = with_terms(EXPORT, experts_per_wave=32)
-    model = export.schedule_model
+def test_a_tie_is_decided_by_what_the_search_found() -> None:
+    assert choose(with_terms(INTERLEAVED, **FREE), EVEN).schedule.kind == "interleaved"
+
+
+def test_saving_is_the_excess_of_a_run_behind_staging_and_capacity() -> None:
+    """One wave of all experts, by hand: [(n - S)(V/R - T2) - Q/R]+, the interleaved tail fits into Q."""
+    export = with_terms(EXPORT, experts_per_wave=32, l1_handover_ns=1e-9)
+    model, block_m = export.schedule_model, export.config.block_m
     assert model is not None
-    block_m = export.config.block_m
     assert 1536 % block_m == 0
-    rows = 32 * 1536 // block_m
-    tiles = rows * model.l2_tiles / model.sms
+    tiles = ceil(32 * 1536 // block_m * model.l2_tiles / model.sms)
     drain_ns = model.sms * model.tile_bytes / model.drain_bytes_per_s * 1e9
     fill_ns = model.capacity_bytes / model.drain_bytes_per_s * 1e9
+    assert ceil(model.lead_rows * model.l2_tiles / model.sms) < 2 + fill_ns / (drain_ns - model.l2_mainloop_ns)
     expected = (tiles - 2) * (drain_ns - model.l2_mainloop_ns) - fill_ns
-    assert choose(export, EVEN).stall_saved_ns == pytest.approx(expected)  # the tail of 5 rows fits in Q
+    assert choose(export, EVEN).stall_saved_ns == pytest.approx(expected, rel=1e-3)
+
+
+def test_short_waves_wait_for_their_last_row() -> None:
+    """A wave of one expert with one row waits for all of a Linear-1 tile, 32 times; interleaving once."""
+    export = with_terms(EXPORT, **FREE, experts_per_wave=1, lead_rows=1)
+    export = with_terms(export, l1_handover_ns=3000.0)
+    model, block_m = export.schedule_model, export.config.block_m
+    assert model is not None
+    choice = choose(export, [block_m] * 32)
+    assert choice.stall_saved_ns == pytest.approx(31 * (model.l1_mainloop_ns + 3000))
+    assert choice.schedule.kind == "interleaved"
 
 
 def test_a_cache_too_small_for_both_layers_leaves_the_wave() -> None:
@@ -78,13 +99,17 @@ def test_no_tokens_leave_the_wave() -> None:
 
 @settings(deadline=None, max_examples=50)
 @given(tokens=st.lists(st.integers(0, 60_000), min_size=32, max_size=32), drain=st.floats(1e10, 1e13))
-def test_any_routing_gets_a_schedule_and_interleaving_is_chosen_only_when_it_pays(
+def test_interleaving_is_never_chosen_against_the_costs_but_for_a_tie(
     tokens: list[int], drain: float
 ) -> None:
-    choice = choose(with_terms(EXPORT, drain_bytes_per_s=drain), tokens)
-    assert np.isfinite([choice.stall_saved_ns, choice.locality_cost_ns]).all()
-    pays = choice.stall_saved_ns > max(choice.locality_cost_ns, 0.0)
-    assert (choice.schedule.kind == "interleaved") == pays
+    """A tie goes to the tuned schedule, so whichever was tuned, the other needs a real gain."""
+    waved = choose(with_terms(EXPORT, drain_bytes_per_s=drain), tokens)
+    mixed = choose(with_terms(INTERLEAVED, drain_bytes_per_s=drain), tokens)
+    gain = waved.stall_saved_ns - waved.locality_cost_ns
+    assert np.isfinite(gain)
+    assert mixed.stall_saved_ns - mixed.locality_cost_ns == gain
+    assert waved.schedule.kind == "wave" or gain > 0
+    assert mixed.schedule.kind == "interleaved" or gain < 0
 
 
 @pytest.mark.parametrize(
@@ -147,3 +172,27 @@ def test_platform_of_the_terms_is_the_papers() -> None:
     assert model is not None
     assert model.drain_bytes_per_s == load_platform("paper-nvlink5").drain.bytes_per_s
     assert (model.sms, model.l1_tiles, model.l2_tiles) == (148, 32, 32)
+
+
+@pytest.mark.parametrize("skewed", [False, True])
+@pytest.mark.parametrize("name", [FLASH, "megamoe/hy3-preview", "megamoe/qwen3.5-397b-a17b"])
+def test_the_choice_is_within_5_percent_of_the_better_simulated_schedule(name: str, skewed: bool) -> None:
+    """A wrong choice may only be a close one."""
+    keys = ["tokens_per_rank=4096", *(("routing.kind=zipf", "routing.alpha=1.0") if skewed else ())]
+    layer, export = load_workload(name, keys), tuned(name, *keys)
+    assert isinstance(layer, MoeWorkload)
+    model = export.schedule_model
+    assert model is not None
+    chosen = choose(export, local_tokens_per_expert(layer, busiest_rank(layer))).schedule
+    schedules = (
+        Schedule(kind="wave", experts_per_wave=model.experts_per_wave),
+        Schedule(kind="interleaved", lead_rows=model.lead_rows),
+    )
+    device = SimulatedKernels(load_platform("paper-nvlink5"))
+    times = {
+        schedule: device.run_kernel(
+            layer, export.config.model_copy(update={"schedule": schedule}), 1
+        ).median_ns("latency")
+        for schedule in schedules
+    }
+    assert times[chosen] <= 1.05 * min(times.values())

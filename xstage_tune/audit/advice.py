@@ -23,7 +23,7 @@ ActionKind = Literal["interleave", "smaller_bursts", "fewer_producers", "longer_
 class Action:
     """One change; ``limit`` is the number that satisfies the bound, in the unit that ``kind`` implies.
 
-    ``interleave``: least lead D in rows. ``smaller_bursts``: most bytes of one producer's burst.
+    ``interleave``: lead D in rows. ``smaller_bursts``: most bytes of one producer's burst.
     ``fewer_producers``: most producers that may align. ``longer_sequence``: fewest tokens.
     """
 
@@ -67,7 +67,6 @@ def _piggyback() -> Action:
 
 
 def _interleave(audit: MoeAudit, audited: SchedulePrediction, interleaved: SchedulePrediction) -> Action:
-    lead = derived(ceil(audit.lead_knee_rows.value), "D_knee, rounded up", audit.lead_knee_rows)
     gaps = f"raises the gap from {duration(audited.gap_ns.value)} to {duration(interleaved.gap_ns.value)}"
     target = duration(audit.burst.recovery_gap_ns.value)
     enough = (
@@ -75,8 +74,13 @@ def _interleave(audit: MoeAudit, audited: SchedulePrediction, interleaved: Sched
         if interleaved.rate_ok
         else f"G* = {target} is not reached: the bursts have to shrink too"
     )
-    text = f"interleave Linear-1 with Linear-2 tiles, lead D >= {lead.value:.0f} rows: {gaps}; {enough}"
-    return Action("interleave", lead, text)
+    knee, lead = audit.lead_knee_rows.value, audit.lead_rows.value
+    return Action(
+        "interleave",
+        audit.lead_rows,
+        f"interleave Linear-1 with Linear-2 tiles, lead D = {lead:.0f} rows (D_knee is {knee:.1f}): "
+        f"{gaps}; {enough}",
+    )
 
 
 def _longer_sequence(workload: AttentionWorkload, audit: AttentionAudit) -> Action:

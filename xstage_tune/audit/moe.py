@@ -35,6 +35,7 @@ class MoeAudit:
     l1_tiles: int  # N-tiles of a row: n1
     l2_tiles: int  # n2
     lead_knee_rows: Figure  # equation 16
+    lead_rows: Figure  # D to run with
     predicted: dict[str, SchedulePrediction]  # by schedule kind
 
 
@@ -77,9 +78,6 @@ def audit_moe(
     times = times or moe_times(
         layer, platform, config, tile_tokens=tile_tokens, rows_per_expert=rank.rows / rank.active_experts
     )
-    knee = moe.lead_knee_rows(
-        block_n=config.block_n, producers=_sms(platform), intermediate=layer.intermediate
-    )
     bursts = ceil(rank.rows * l2_tiles / producers)
     remote_bytes = rank.tokens * layer.hidden * OUTPUT_BYTES * layer.combine_remote_fraction
     serial_drain_ns = serial_drain(burst, remote_bytes)
@@ -91,12 +89,32 @@ def audit_moe(
         times=times,
         l1_tiles=l1_tiles,
         l2_tiles=l2_tiles,
-        lead_knee_rows=Figure(float(knee), Basis.DERIVED, "equation 16, b_n*K_SM / (2*h_inter)"),
+        lead_knee_rows=Figure(
+            _knee_rows(layer, config, _sms(platform)), Basis.DERIVED, "equation 16, b_n*K_SM / (2*h_inter)"
+        ),
+        lead_rows=Figure(
+            advised_lead_rows(layer, config, _sms(platform)),
+            Basis.DERIVED,
+            "D_knee and the Linear-2 rows under way, K_SM/n2",
+        ),
         predicted={
             kind: _predict(burst, times, _cycle(kind, l1_tiles, l2_tiles), bursts, serial_drain_ns)
             for kind in kinds
         },
     )
+
+
+def advised_lead_rows(layer: MoeWorkload, config: MegaMoeConfig, sms: int) -> int:
+    """The lead D to run with: D_knee, and the K_SM/n2 rows that the SMs' Linear-2 tiles span.
+
+    D_knee alone counts the Linear-1 rows that are under way; ``benchmarks/schedule_choice.py`` shows what the
+    difference is worth.
+    """
+    return ceil(_knee_rows(layer, config, sms) + sms / (layer.hidden // config.block_n))
+
+
+def _knee_rows(layer: MoeWorkload, config: MegaMoeConfig, sms: int) -> float:
+    return float(moe.lead_knee_rows(block_n=config.block_n, producers=sms, intermediate=layer.intermediate))
 
 
 def _cycle(kind: ScheduleKind, l1_tiles: int, l2_tiles: int) -> tuple[int, int]:

@@ -1,27 +1,16 @@
-"""The formats of an export, and the text of each."""
+"""An export as text in each of its formats."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from enum import StrEnum
 
 import tomli_w
 
 from xstage_tune.export.header import to_header
 from xstage_tune.export.history import History, to_kernel_tuner, to_t4
+from xstage_tune.export.names import ExportFormat
 from xstage_tune.report.emit import to_json
-
-
-class ExportFormat(StrEnum):
-    """``json`` and ``toml`` are read back by the lookup; the others are for other programs."""
-
-    JSON = "json"
-    TOML = "toml"
-    HEADER = "header"
-    KERNEL_TUNER = "kernel-tuner"
-    T4 = "t4"
-
 
 _RENDERERS: dict[ExportFormat, Callable[[History], str]] = {
     ExportFormat.JSON: lambda history: to_json(history.tuned.keys()),

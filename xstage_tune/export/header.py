@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any, get_args
+from typing import get_args
 
 from xstage_tune.configs.schema import OutputStaging, ScheduleKind, TileOrder
 from xstage_tune.devices.base import StoreFlavour
 from xstage_tune.export.record import TunedConfig
 from xstage_tune.report.format import duration
+from xstage_tune.search.space import CONDITIONAL, SCHEDULE, params_of
 
 #: Keys that a kernel branches on at compile time: each becomes an enum with all its values.
 _CHOICES: dict[str, tuple[str, ...]] = {
-    "schedule": get_args(ScheduleKind),
+    SCHEDULE: get_args(ScheduleKind),
     "store_flavour": get_args(StoreFlavour),
     "output_staging": get_args(OutputStaging),
     "tile_order": get_args(TileOrder),
@@ -64,22 +65,16 @@ def _constants(tuned: TunedConfig) -> Iterator[str]:
     yield f'inline constexpr char kWorkload[] = "{tuned.workload.name}";'
     yield f'inline constexpr char kPlatform[] = "{tuned.platform.name}";'
     yield f"inline constexpr bool kMeasured = {str(tuned.objective.basis == 'measured').lower()};"
-    for key, value in _flat(tuned.config.model_dump(exclude={"kind"})):
+    params = params_of(tuned.config)
+    if SCHEDULE in params:
+        params |= {name: params.get(name, 0) for name in CONDITIONAL}
+    for key, value in params.items():
         if key in _CHOICES:
             enum = _pascal(key)
             yield f"enum class {enum} {{ {', '.join(map(_identifier, _CHOICES[key]))} }};"
-            yield f"inline constexpr {enum} k{enum} = {enum}::{_identifier(value)};"
+            yield f"inline constexpr {enum} k{enum} = {enum}::{_identifier(str(value))};"
         else:
-            yield f"inline constexpr int k{_pascal(key)} = {value or 0};"
-
-
-def _flat(keys: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """The config's keys; a nested section's ``kind`` goes by the section's name."""
-    for key, value in keys.items():
-        if isinstance(value, dict):
-            yield from ((key if inner == "kind" else inner, item) for inner, item in value.items())
-        else:
-            yield key, value
+            yield f"inline constexpr int k{_pascal(key)} = {value};"
 
 
 def _pascal(key: str) -> str:

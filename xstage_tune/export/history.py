@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from functools import cached_property
+from statistics import median
+from typing import Any
 
 from xstage_tune.export.record import TunedConfig
 from xstage_tune.workloads.schema import MoeWorkload, Workload
-
-#: ``pruned``: infeasible. Configs that a bound cut were neither run nor wrong, and are left out.
-TrialState = Literal["complete", "pruned", "failed"]
 
 _NS_PER_MS = 1e6
 _T4_VERSION = "1.0.0"
@@ -21,22 +20,33 @@ _ABSENT = 0
 
 @dataclass(frozen=True, slots=True)
 class TrialRecord:
-    """One trial: parameter values by name, and its objective where it was evaluated."""
+    """One trial: parameter values by name, and the repeats of its objective, none where it did not run.
+
+    ``state`` is complete, failed or, where it could not be built, pruned. What a bound cut is no record.
+    """
 
     params: dict[str, Any]
-    state: TrialState
-    objective_ns: float | None
+    state: str
+    samples_ns: tuple[float, ...]
     created_at: str
 
+    @property
+    def times_ms(self) -> list[float]:
+        return [sample / _NS_PER_MS for sample in self.samples_ns]
 
-@dataclass(frozen=True, slots=True)
+    @property
+    def time_ms(self) -> float | None:
+        return median(self.times_ms) if self.samples_ns else None
+
+
+@dataclass(frozen=True)
 class History:
     """A study's trials, with the names of all their parameters in one order."""
 
     tuned: TunedConfig
     trials: tuple[TrialRecord, ...]
 
-    @property
+    @cached_property
     def keys(self) -> tuple[str, ...]:
         """Parameter names, in the order in which trials first have them."""
         return tuple(dict.fromkeys(key for trial in self.trials for key in trial.params))
@@ -77,9 +87,7 @@ def to_t4(history: History) -> dict[str, Any]:
                 "timestamp": trial.created_at,
                 "configuration": trial.params,
                 "objectives": ["time"],
-                "times": {
-                    "runtimes": [] if trial.objective_ns is None else [trial.objective_ns / _NS_PER_MS]
-                },
+                "times": {"runtimes": trial.times_ms},
                 "invalidity": _INVALIDITY[trial.state],
                 "correctness": 1 if trial.state == "complete" else 0,
                 "measurements": _measurements(trial),
@@ -97,16 +105,13 @@ def problem_size(workload: Workload) -> tuple[int, ...]:
 
 
 def _cached(trial: TrialRecord) -> dict[str, Any]:
-    if trial.objective_ns is None:
+    if trial.time_ms is None:
         return {"time": _ERRORS[trial.state], "timestamp": trial.created_at}
-    time_ms = trial.objective_ns / _NS_PER_MS
-    return {"time": time_ms, "times": [time_ms], "timestamp": trial.created_at}
+    return {"time": trial.time_ms, "times": trial.times_ms, "timestamp": trial.created_at}
 
 
 def _measurements(trial: TrialRecord) -> list[dict[str, Any]]:
-    if trial.objective_ns is None:
-        return []
-    return [{"name": "time", "value": trial.objective_ns / _NS_PER_MS, "unit": "ms"}]
+    return [] if trial.time_ms is None else [{"name": "time", "value": trial.time_ms, "unit": "ms"}]
 
 
 def _device(tuned: TunedConfig) -> str:

@@ -10,7 +10,7 @@ from pydantic import Field
 from xstage_tune.configs.schema import AttentionConfig, MegaMoeConfig
 from xstage_tune.devices.base import StorePath
 from xstage_tune.profile_files import check_profile
-from xstage_tune.profile_types import Count, Finite, NonNegative, Positive, Strict, Tally
+from xstage_tune.profile_types import Count, Finite, NonNegative, Positive, Strict, Tally, Whole
 from xstage_tune.workloads.schema import AttentionWorkload, MoeWorkload
 
 FORMAT: Literal["xstage-tune.tuned-config"] = "xstage-tune.tuned-config"
@@ -28,12 +28,15 @@ class TunedObjective(Strict):
     ns: NonNegative
     #: The default config on the same device.
     default_ns: NonNegative
-    #: No config of the searched space can be faster.
-    bound_ns: NonNegative | None = None
-    #: The search stopped once the best was within this fraction of the bound.
+    #: No config of the searched space is below it.
+    bound_ns: NonNegative
+    #: The search was to stop once the best is within this fraction of the bound, and why it did stop.
     tolerance: NonNegative | None = None
-    #: True when the winner beat the default by less than the noise, so that the default is the answer.
+    stopped: str
+    #: True where nothing beat the default by more than the noise, so that the default is the answer.
     is_default: bool
+    #: Other configs that the repeats cannot tell from this one.
+    ties: Tally
     evaluations: Count
 
 
@@ -58,6 +61,7 @@ class ScheduleModel(Strict):
     l2_tiles: Count
     l1_mainloop_ns: Positive
     l2_mainloop_ns: Positive
+    l1_handover_ns: Positive  # from the end of a Linear-1 mainloop until other SMs may read its output
     tile_bytes: Finite  # remote bytes of a Linear-2 tile
     drain_bytes_per_s: Positive
     capacity_bytes: Positive
@@ -77,11 +81,10 @@ class Provenance(Strict):
     created_at: str
     tool_version: str
     sampler: str
-    seed: int
+    seed: Whole
     workload_sha256: str
-    #: Hash of the kernels' sources; empty where no kernel ran.
+    #: Hash of the kernels' sources; empty where none ran.
     kernel_sha256: str = ""
-    failed_evaluations: Tally = 0
 
 
 class TunedConfig(Strict):

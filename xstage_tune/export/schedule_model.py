@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from math import ceil
-
 import numpy as np
 
+from xstage_tune.audit.moe import advised_lead_rows
 from xstage_tune.configs.architecture import architecture_of, compute_of
 from xstage_tune.configs.defaults import default_config
 from xstage_tune.configs.schema import MegaMoeConfig
-from xstage_tune.devices.tile_times import moe_tile_times
+from xstage_tune.devices.tile_times import SIGNAL_NS, moe_tile_times
 from xstage_tune.export.record import ScheduleModel
-from xstage_tune.model.moe import lead_knee_rows
 from xstage_tune.platforms.queries import capacity_bytes
 from xstage_tune.platforms.schema import PlatformProfile
 from xstage_tune.workloads.schema import OUTPUT_BYTES, MoeWorkload
 
 
 def schedule_model(layer: MoeWorkload, platform: PlatformProfile, config: MegaMoeConfig) -> ScheduleModel:
-    """The terms of a tuned config: D is the tuned lead or the knee, the wave the tuned or the default one.
+    """The terms of a tuned config: D and the experts a wave are the tuned ones where it has them.
 
     Raises:
         UsageError: the platform lacks compute figures or Q.
@@ -34,6 +32,7 @@ def schedule_model(layer: MoeWorkload, platform: PlatformProfile, config: MegaMo
         l2_tiles=l2_columns // config.block_n,
         l1_mainloop_ns=float(times.mainloop_ns(rows, l1_depth)),
         l2_mainloop_ns=float(times.mainloop_ns(rows, l2_depth)),
+        l1_handover_ns=times.epilogue_ns_per_token * config.block_m + SIGNAL_NS,
         tile_bytes=config.block_m * config.block_n * OUTPUT_BYTES * layer.combine_remote_fraction,
         drain_bytes_per_s=platform.drain.bytes_per_s,
         capacity_bytes=float(capacity_bytes(platform, config.store_flavour, sms)),
@@ -42,13 +41,9 @@ def schedule_model(layer: MoeWorkload, platform: PlatformProfile, config: MegaMo
         row_output_bytes=config.block_m * layer.intermediate * layer.activation_bytes,
         cache_bytes=float(platform.gpu.l2_bytes),
         memory_bytes_per_s=compute_of(platform).memory_bytes_per_s,
-        lead_rows=config.schedule.lead_rows or _knee_rows(layer, config, sms),
+        lead_rows=config.schedule.lead_rows or advised_lead_rows(layer, config, sms),
         experts_per_wave=_experts_per_wave(layer, platform, config),
     )
-
-
-def _knee_rows(layer: MoeWorkload, config: MegaMoeConfig, sms: int) -> int:
-    return ceil(lead_knee_rows(block_n=config.block_n, producers=sms, intermediate=layer.intermediate))
 
 
 def _experts_per_wave(layer: MoeWorkload, platform: PlatformProfile, config: MegaMoeConfig) -> int:

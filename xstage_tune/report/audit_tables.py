@@ -57,7 +57,7 @@ def audit_json(audit: Audit) -> dict[str, Any]:
 
 def audit_report(audit: Audit) -> RenderableType:
     """All of an audit for the terminal, the verdict first."""
-    parts = [_verdict(audit), _quantities(audit), _predictions(audit)]
+    parts = [verdict_table(audit), _quantities(audit), _predictions(audit)]
     return Group(*(part for table in parts for part in (render_table(table), Text())))
 
 
@@ -98,6 +98,7 @@ def _figures(audit: Audit) -> dict[str, tuple[Figure, str, Show]]:
         named["l1_mainloop_ns"] = (detail.times.l1_ns, "Linear-1 mainloop, T_L1", duration)
         named["l2_mainloop_ns"] = (detail.times.l2_ns, "Linear-2 mainloop, T_L2", duration)
         named["d_knee_rows"] = (detail.lead_knee_rows, "least lead, D_knee", lambda rows: f"{rows:.1f} rows")
+        named["lead_rows"] = (detail.lead_rows, "lead to run with, D", lambda rows: f"{rows:.0f} rows")
     else:
         named["kv_tile_ns"] = (detail.times.kv_tile_ns, "KV tile, sigma", duration)
         named["converged_tokens"] = (
@@ -106,7 +107,8 @@ def _figures(audit: Audit) -> dict[str, tuple[Figure, str, Show]]:
     return named
 
 
-def _verdict(audit: Audit) -> TableData:
+def verdict_table(audit: Audit) -> TableData:
+    """The design test: the verdict, both bounds with their numbers, and what to change."""
     burst, gap = audit.burst, duration(audit.gap_ns.value)
     asked = rate(audit.predicted[audit.schedule].injection_bytes_per_s.value)
     recovery = duration(burst.recovery_gap_ns.value)

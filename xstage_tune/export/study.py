@@ -1,0 +1,154 @@
+"""From a finished study in the store to a file."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import xstage_tune
+from xstage_tune.configs.loader import config_from_keys
+from xstage_tune.configs.schema import KernelConfig, MegaMoeConfig
+from xstage_tune.errors import UsageError
+from xstage_tune.export.formats import render
+from xstage_tune.export.history import History, TrialRecord
+from xstage_tune.export.names import ExportFormat
+from xstage_tune.export.record import PlatformIdentity, Provenance, TunedConfig, TunedObjective
+from xstage_tune.export.schedule_model import schedule_model
+from xstage_tune.files import refuse_existing, write_text
+from xstage_tune.platforms.loader import load_platform
+from xstage_tune.platforms.schema import PlatformProfile
+from xstage_tune.profile_files import check_profile
+from xstage_tune.report.emit import to_json
+from xstage_tune.search.journal import stored_result
+from xstage_tune.search.result import SearchResult
+from xstage_tune.search.space import params_of
+from xstage_tune.store.facade import Store
+from xstage_tune.store.models import Study, Trial
+from xstage_tune.workloads.schema import AttentionWorkload, MoeWorkload, Workload
+
+_SIMULATOR = "simulator"
+
+
+def export_study(
+    store: Store,
+    study_id: str,
+    to: ExportFormat,
+    path: Path,
+    *,
+    platform: str | None = None,
+    force: bool = False,
+) -> TunedConfig:
+    """Write a study's answer and record the file in the store.
+
+    Args:
+        study_id: or ``latest``.
+        platform: where the study's platform profile is, when its name does not lead to it.
+
+    Raises:
+        UsageError: no such study, it has no result, the platform's profile has changed since, or the file
+            exists and ``force`` is not set.
+        StoreError: the database failed.
+    """
+    refuse_existing(path, force)
+    study = store.studies.get(study_id)
+    history = study_history(store, study, _platform_of(study, platform))
+    text = render(history, to)
+    write_text(path, text, force=force)
+    sha256 = hashlib.sha256(text.encode()).hexdigest()
+    store.studies.add_export(study.id, format=to, path=str(path.resolve()), sha256=sha256)
+    return history.tuned
+
+
+def study_history(store: Store, study: Study, platform: PlatformProfile) -> History:
+    """A finished study's answer and trials.
+
+    Raises:
+        UsageError: it has no result.
+    """
+    result = stored_result(store, study.id)
+    tuned = TunedConfig(
+        config=result.best.config,
+        objective=_objective(study, result),
+        workload=(workload := _workload_of(study)),
+        platform=PlatformIdentity(
+            name=platform.name,
+            sha256=study.platform_sha256,
+            gpu=platform.gpu.name,
+            architecture=platform.gpu.architecture,
+            path=platform.path,
+        ),
+        schedule_model=(
+            schedule_model(workload, platform, result.best.config)
+            if isinstance(workload, MoeWorkload) and isinstance(result.best.config, MegaMoeConfig)
+            else None
+        ),
+        provenance=Provenance(
+            study_id=study.id,
+            created_at=study.created_at,
+            tool_version=xstage_tune.__version__,
+            sampler=study.sampler,
+            seed=study.seed,
+            workload_sha256=study.workload_sha256,
+        ),
+    )
+    return History(tuned, tuple(_trials(result, store.studies.trials(study.id))))
+
+
+def _objective(study: Study, result: SearchResult) -> TunedObjective:
+    return TunedObjective.model_validate(
+        {
+            "quantity": study.objective,
+            "basis": "predicted" if study.device == _SIMULATOR else "measured",
+            "device": study.device,
+            "ns": result.best.objective_ns,
+            "default_ns": result.default.objective_ns,
+            "bound_ns": result.bound_ns,
+            "tolerance": study.space.get("tolerance"),
+            "stopped": result.stopped,
+            "is_default": result.best.config == result.default.config,
+            "ties": len(result.ties),
+            "evaluations": result.evaluations,
+        }
+    )
+
+
+def _trials(result: SearchResult, trials: list[Trial]) -> Iterator[TrialRecord]:
+    """The trials that ran or could not; those of the last comparison with all its repeats."""
+    compared = {
+        outcome.config: outcome.samples_ns
+        for outcome in (result.best, result.default, *result.heuristics.values(), *result.ties)
+    }
+    seen: set[KernelConfig] = set()
+    for trial in trials:
+        if trial.state == "cut":
+            continue
+        config = config_from_keys(trial.params, f"trial {trial.number}")
+        if config in seen:  # the answer is kept a second time, with the result
+            continue
+        seen.add(config)
+        once = () if trial.objective_ns is None else (trial.objective_ns,)
+        yield TrialRecord(params_of(config), trial.state, compared.get(config, once), trial.created_at)
+
+
+def _workload_of(study: Study) -> Workload:
+    """The workload that was searched for, its overrides included."""
+    keys, origin = study.space["workload"], f"study {study.id}, workload"
+    if keys["kind"] == "moe":
+        return check_profile(MoeWorkload, keys, origin)
+    return check_profile(AttentionWorkload, keys, origin)
+
+
+def _platform_of(study: Study, name_or_path: str | None) -> PlatformProfile:
+    """The platform that was searched on, as it was then.
+
+    Raises:
+        UsageError: it is not found, or is another or a changed one.
+    """
+    platform = load_platform(name_or_path or study.platform)
+    if hashlib.sha256(to_json(platform).encode()).hexdigest() != study.platform_sha256:
+        raise UsageError(
+            f"platform '{platform.name}' is not what study {study.id} was searched on: its keys differ",
+            "search again, or give the profile of that time with --platform FILE.toml",
+        )
+    return platform
