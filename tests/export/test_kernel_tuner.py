@@ -24,7 +24,7 @@ def cache(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.filterwarnings("default")  # of Kernel Tuner and its dependencies
+@pytest.mark.filterwarnings("ignore")  # of Kernel Tuner and its dependencies
 def test_a_simulated_search_on_the_cache_finds_the_winner(cache: Path) -> None:
     results, environment = kernel_tuner.tune_cache(
         str(cache), strategy="brute_force", verbose=False, quiet=True

@@ -153,12 +153,15 @@ def test_other_tuners_get_each_config_once_with_its_last_repeats(
     assert min(times) == 1.2
 
 
-@pytest.mark.parametrize("form", ["json", "toml", "header", "kernel-tuner", "t4"])
+@pytest.mark.parametrize(
+    ("form", "suffix"),
+    [("json", "json"), ("toml", "toml"), ("header", "h"), ("kernel-tuner", "json"), ("t4", "json")],
+)
 def test_every_file_is_recorded_with_its_hash_and_is_the_same_again(
-    run_cli: RunCli, store: Store, tmp_path: Path, form: str
+    run_cli: RunCli, store: Store, tmp_path: Path, form: str, suffix: str
 ) -> None:
     journal = searched(store)
-    paths = [tmp_path / f"{n}.out" for n in range(2)]
+    paths = [tmp_path / f"{n}.{suffix}" for n in range(2)]
     for path in paths:
         assert run_cli("export", "--format", form, "-o", str(path)).exit_code == 0
     assert paths[0].read_bytes() == paths[1].read_bytes()
@@ -178,6 +181,19 @@ def test_an_existing_file_is_kept_unless_forced(run_cli: RunCli, store: Store, t
     assert store.studies.exports(journal.study_id) == []
     assert run_cli("export", "-o", str(path), "--force").exit_code == 0
     assert json.loads(path.read_text())["format"] == "xstage-tune.tuned-config"
+
+
+@pytest.mark.parametrize(
+    ("form", "suffix"), [("json", ".json"), ("toml", ".toml"), ("kernel-tuner", ".json")]
+)
+def test_a_name_that_its_reader_would_not_see_is_refused(
+    run_cli: RunCli, store: Store, tmp_path: Path, form: str, suffix: str
+) -> None:
+    searched(store)
+    ran = run_cli("export", "--format", form, "-o", str(tmp_path / "tuned.txt"))
+    assert ran.exit_code == 2
+    assert f"must end in {suffix}" in ran.stderr
+    assert list(tmp_path.glob("tuned*")) == []
 
 
 def test_unknown_study(run_cli: RunCli, store: Store, tmp_path: Path) -> None:

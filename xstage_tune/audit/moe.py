@@ -32,8 +32,6 @@ class MoeAudit:
 
     burst: BurstTerms
     times: MoeTimes
-    l1_tiles: int  # N-tiles of a row: n1
-    l2_tiles: int  # n2
     lead_knee_rows: Figure  # equation 16
     lead_rows: Figure  # D to run with
     predicted: dict[str, SchedulePrediction]  # by schedule kind
@@ -87,8 +85,6 @@ def audit_moe(
     return MoeAudit(
         burst=burst,
         times=times,
-        l1_tiles=l1_tiles,
-        l2_tiles=l2_tiles,
         lead_knee_rows=Figure(
             _knee_rows(layer, config, _sms(platform)), Basis.DERIVED, "equation 16, b_n*K_SM / (2*h_inter)"
         ),

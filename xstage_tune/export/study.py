@@ -28,6 +28,8 @@ from xstage_tune.store.models import Study, Trial
 from xstage_tune.workloads.schema import AttentionWorkload, MoeWorkload, Workload
 
 _SIMULATOR = "simulator"
+#: The lookup and Kernel Tuner know their files by these endings.
+_SUFFIXES = {ExportFormat.JSON: ".json", ExportFormat.TOML: ".toml", ExportFormat.KERNEL_TUNER: ".json"}
 
 
 def export_study(
@@ -46,10 +48,13 @@ def export_study(
         platform: where the study's platform profile is, when its name does not lead to it.
 
     Raises:
-        UsageError: no such study, it has no result, the platform's profile has changed since, or the file
-            exists and ``force`` is not set.
+        UsageError: no such study, it has no result, the platform's profile has changed since, the file exists
+            and ``force`` is not set, or its name does not end as its readers need it.
         StoreError: the database failed.
     """
+    suffix = _SUFFIXES.get(to, path.suffix)
+    if path.suffix != suffix:
+        raise UsageError(f"{path}: a file of format {to} must end in {suffix}, or its reader does not see it")
     refuse_existing(path, force)
     study = store.studies.get(study_id)
     history = study_history(store, study, _platform_of(study, platform))
