@@ -31,10 +31,12 @@ class Budget:
     # Plateaus (T0).
     issue_bytes: tuple[int, ...]
     plateau_bursts: int
+    plateau_launches: int  # T0 of large bursts has modes, a tenth apart, that last for a launch
     # Isolated bursts (Q): aggregate volumes, then factors of the knee's volume.
     coarse_mib: tuple[float, ...]
     dense: tuple[float, ...]
     isolated_bursts: int
+    isolated_launches: int  # with few producers Q differs by a tenth from launch to launch
     # Gap sweeps (validation), as factors of G*; the first (K, B) also runs on the local path.
     sweeps: tuple[tuple[int | float, int], ...]
     gap_factors: tuple[float, ...]
@@ -45,6 +47,7 @@ class Budget:
     # Saturated runs (arbitration).
     arbitration_bytes: int
     arbitration_repeats: int
+    arbitration_repeat_bytes: int  # window of a repeat: shares scatter with the bursts that they count
     arbitration_window_bytes: int
     #: (fraction of the SMs that are active, runs): many SMs tell who shares a port, few tell which
     #: ports share a branch.
@@ -62,10 +65,12 @@ QUICK = Budget(
     window_spans=12_000,
     window_bursts=24,
     issue_bytes=(2 * KIB, 8 * KIB, 16 * KIB, 32 * KIB),
-    plateau_bursts=32,
+    plateau_bursts=16,
+    plateau_launches=3,
     coarse_mib=(0.5, 2.0, 6.0, 16.0),
     dense=(0.7, 0.85, 0.95, 1.05, 1.15, 1.3, 1.6),
-    isolated_bursts=16,
+    isolated_bursts=12,
+    isolated_launches=2,
     sweeps=((1.0, 8 * KIB), (32, 16 * KIB)),
     gap_factors=(0.3, 0.7, 0.9, 1.0, 1.15, 1.6),
     local_gap_factors=(0.3, 0.9, 1.6),
@@ -74,6 +79,7 @@ QUICK = Budget(
     local_bursts=24,
     arbitration_bytes=16 * KIB,
     arbitration_repeats=3,
+    arbitration_repeat_bytes=256 * MIB,
     arbitration_window_bytes=64 * MIB,
     arbitration_subsets=((0.67, 10), (0.36, 5), (0.085, 7)),
     secondary_producers=(32, 1.0),
@@ -88,10 +94,12 @@ FULL = Budget(
     window_spans=48_000,
     window_bursts=32,
     issue_bytes=(2 * KIB, 4 * KIB, 8 * KIB, 16 * KIB, 24 * KIB, 32 * KIB, 48 * KIB),
-    plateau_bursts=64,
+    plateau_bursts=24,
+    plateau_launches=5,
     coarse_mib=(0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0),
     dense=(0.6, 0.7, 0.8, 0.86, 0.92, 0.96, 1.0, 1.04, 1.08, 1.14, 1.2, 1.3, 1.45, 1.7, 2.0),
-    isolated_bursts=40,
+    isolated_bursts=14,
+    isolated_launches=3,
     sweeps=((1.0, 8 * KIB), (1.0, 16 * KIB), (0.5, 16 * KIB), (32, 16 * KIB)),
     gap_factors=(0.15, 0.4, 0.6, 0.75, 0.85, 0.92, 1.0, 1.08, 1.15, 1.3, 1.6, 2.0),
     local_gap_factors=(0.15, 0.4, 0.75, 1.0, 1.3, 2.0),
@@ -100,6 +108,7 @@ FULL = Budget(
     local_bursts=24,
     arbitration_bytes=16 * KIB,
     arbitration_repeats=4,
+    arbitration_repeat_bytes=768 * MIB,
     arbitration_window_bytes=64 * MIB,
     arbitration_subsets=((0.67, 16), (0.36, 8), (0.085, 12)),
     secondary_producers=(16, 32, 0.5, 1.0),

@@ -106,10 +106,10 @@ def plateau_runs(runs: Sequence[PeriodicFigures], rate_bytes_per_s: float) -> li
 
 
 def measure_plateaus(runs: Iterable[PeriodicFigures], seed: int) -> list[Plateau]:
-    """T0 of each (flavour, K, B): the median over bursts of the mean over producers.
+    """T0 of each (flavour, K, B): the median over bursts of the median over producers.
 
-    The mean over producers is the T_iss that the law speaks of; the median over bursts keeps a single
-    interrupted burst out of it. The interval resamples bursts.
+    T0 is issue without backpressure, so a producer that waited has no part in it: now and then one of many
+    waits microseconds for a full port, and would move a mean by a tenth. The interval resamples bursts.
     """
     by_key: dict[tuple[StoreFlavour, int, int], list[PeriodicFigures]] = {}
     for run in runs:

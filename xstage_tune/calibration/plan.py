@@ -64,7 +64,8 @@ class Planner:
                 points += [
                     self._zero_gap(flavour, k, b, rate_bytes_per_s) for b in self._drain_sizes(flavour)
                 ]
-                points += [self._plateau(flavour, k, b, rate_bytes_per_s) for b in self.budget.issue_bytes]
+                for b in self.budget.issue_bytes:
+                    points += self._plateau(flavour, k, b, rate_bytes_per_s)
                 volumes = [mib * MIB for mib in self.budget.coarse_mib]
                 points += self._isolated(flavour, k, volumes, rate_bytes_per_s)
         return self._shuffled("survey", points)
@@ -113,9 +114,10 @@ class Planner:
         carried = max(ample, self.budget.window_bursts * k * burst_bytes)
         return self._periodic(flavour, k, burst_bytes, 0, carried / rate * 1e9)
 
-    def _plateau(self, flavour: StoreFlavour, k: int, burst_bytes: int, rate: float) -> BurstPoint:
+    def _plateau(self, flavour: StoreFlavour, k: int, burst_bytes: int, rate: float) -> list[BurstPoint]:
         gap_ns = PLATEAU_GAP * k * burst_bytes / rate * 1e9 + SETTLE_NS
-        return self._periodic(flavour, k, burst_bytes, gap_ns, self.budget.plateau_bursts * gap_ns)
+        point = self._periodic(flavour, k, burst_bytes, gap_ns, self.budget.plateau_bursts * gap_ns)
+        return [replace(point, repeat=repeat) for repeat in range(self.budget.plateau_launches)]
 
     def _isolated(
         self, flavour: StoreFlavour, k: int, volumes: Iterable[float], rate: float
@@ -130,8 +132,10 @@ class Planner:
                 burst_bytes=size,
                 gap_ns=_rounded(ISOLATION * k * size / rate * 1e9 + 4 * SETTLE_NS),
                 bursts=self.budget.isolated_bursts,
+                repeat=repeat,
             )
             for size in sizes
+            for repeat in range(self.budget.isolated_launches)
         ]
 
     def _knee_bytes(self, basis: Basis, flavour: StoreFlavour, k: int, capacity: float) -> float:
@@ -180,7 +184,9 @@ class Planner:
     def _saturated(self, rate: float) -> list[BurstPoint]:
         """Repeats with all SMs, and random sets of active SMs, for the arbitration."""
         points = [
-            replace(self._saturated_point(self.sm_count, rate), repeat=repeat)
+            replace(
+                self._saturated_point(self.sm_count, self.budget.arbitration_repeat_bytes, rate), repeat=repeat
+            )
             for repeat in range(1, self.budget.arbitration_repeats + 1)
         ]
         for fraction, runs in self.budget.arbitration_subsets:
@@ -191,12 +197,13 @@ class Planner:
             for _ in range(runs):
                 idle = rng.permutation(self.sm_count)[active:]
                 idle_sms = tuple(sorted(idle.tolist()))
-                points.append(replace(self._saturated_point(active, rate), idle_sms=idle_sms, repeat=1))
+                point = self._saturated_point(active, self.budget.arbitration_window_bytes, rate)
+                points.append(replace(point, idle_sms=idle_sms, repeat=1))
         return points
 
-    def _saturated_point(self, k: int, rate: float) -> BurstPoint:
+    def _saturated_point(self, k: int, window_bytes: int, rate: float) -> BurstPoint:
         size = self.budget.arbitration_bytes
-        carried = max(self.budget.arbitration_window_bytes, 2 * self.budget.window_bursts * k * size)
+        carried = max(window_bytes, 2 * self.budget.window_bursts * k * size)
         return self._periodic(self.request.primary, k, size, 0, carried / rate * 1e9)
 
     def _shuffled(self, stage: str, points: Sequence[BurstPoint]) -> tuple[BurstPoint, ...]:

@@ -74,7 +74,7 @@ class PeriodicFigures:
     issue_median_ns: float
     issue_p90_ns: float
     issue_producer_mean_ns: float  # mean over producers of each one's mean
-    burst_issue_ns: Floats  # mean over producers, by burst number; only numbers that all recorded
+    burst_issue_ns: Floats  # median over producers, by burst number; only numbers that all recorded
     bursts: int  # whole bursts of the slowest producer
 
     @property
@@ -226,7 +226,7 @@ def _reduce_periodic(point: BurstPoint, table: SpanTable, health: RunHealth) -> 
         issue_median_ns=float(np.median(durations)),
         issue_p90_ns=float(np.quantile(durations, 0.9)),
         issue_producer_mean_ns=_producer_mean_ns(issues.lane[inside], durations),
-        burst_issue_ns=_burst_means(issues.index[inside], durations, point.producers),
+        burst_issue_ns=_burst_medians(issues.index[inside], durations, point.producers),
         bursts=int(lane_bursts.min()),
     )
 
@@ -261,12 +261,13 @@ def _producer_mean_ns(lane: Ints, durations_ns: Floats) -> float:
     return float((sums[counts > 0] / counts[counts > 0]).mean())
 
 
-def _burst_means(index: Ints, durations_ns: Floats, producers: int) -> Floats:
-    """Mean over producers of each burst number that every producer recorded."""
+def _burst_medians(index: Ints, durations_ns: Floats, producers: int) -> Floats:
+    """Median over producers of each burst number that every producer recorded."""
     complete = np.bincount(index) == producers
-    sums = np.bincount(index, weights=durations_ns)
-    means: Floats = sums[complete] / producers
-    return means
+    kept = complete[index]
+    order = np.argsort(index[kept], kind="stable")
+    medians: Floats = np.median(durations_ns[kept][order].reshape(-1, producers), axis=1)
+    return medians
 
 
 def _reduce_isolated(point: BurstPoint, table: SpanTable, health: RunHealth) -> RunFigures:
