@@ -65,7 +65,10 @@ def heuristic_configs(workload: Workload, platform: PlatformProfile) -> dict[str
 
 
 def interleaved_config(workload: MoeWorkload, platform: PlatformProfile) -> MegaMoeConfig:
-    """The default's tiles under Algorithm 1, with a lead of twice D_knee (equation 16) as a margin.
+    """The default's tiles under Algorithm 1, with a lead of two D_knee (equation 16) and a margin.
+
+    D_knee rows are one round of Linear-1 on all SMs. A second one covers its stores. The margin is for SMs
+    that run a Linear-2 tile first: in rounds, the ratio of both mainloops, which is that of their depths.
 
     Raises:
         UsageError: as :func:`default_config`.
@@ -74,7 +77,8 @@ def interleaved_config(workload: MoeWorkload, platform: PlatformProfile) -> Mega
     knee = lead_knee_rows(
         block_n=base.block_n, producers=platform.gpu.sm_count, intermediate=workload.intermediate
     )
-    lead = Schedule(kind="interleaved", lead_rows=ceil(2 * float(knee)))
+    rounds = 2 + workload.intermediate / workload.hidden
+    lead = Schedule(kind="interleaved", lead_rows=ceil(rounds * float(knee)))
     return base.model_copy(update={"schedule": lead})
 
 

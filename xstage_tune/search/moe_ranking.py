@@ -6,8 +6,9 @@ begin on a drained path. A run of n Linear-2 tiles after Linear-1 work stalls by
     [(n - S) * (p - T_L2) - Q/R]+,   p = max(T_L2, T_RS, V/R),
 
 and a launch is a sequence of runs: one a wave, one a group of the clamped lag, or one at the end for what the
-lead leaves. To that come the waits of Linear-2 for rows that Linear-1 has not finished (equation 16's
-starvation), what weights from memory add, and the uneven last round.
+lead leaves. With two slots every tile's stores must be over by the end of the next mainloop (equation 15).
+To that come the waits of Linear-2 for rows that Linear-1 has not finished (equation 16's starvation), what
+weights from memory add, and the uneven last round.
 """
 
 from __future__ import annotations
@@ -69,12 +70,15 @@ def _interleaved_stall_ns(load: MoeLoad, lead_rows: int) -> float:
     lead = min(lead_rows, load.total_rows)
     steady_rows = load.total_rows - lead
     row_ns = load.row_ns(load.linear1.mean_ns, load.linear2.mean_ns)
-    issue_ns = load.row_ns(load.linear1.issue_ns, max(load.linear2.issue_ns, load.drain_tile_ns))
+    issue_ns = load.row_ns(load.linear1.issue_ns, load.linear2.issue_ns)
     limited_ns = max(issue_ns, load.row_ns(0.0, load.drain_tile_ns))
     backpressure_ns = max(0.0, steady_rows * max(0.0, limited_ns - row_ns) - load.fill_ns)
-    starved_ns = steady_rows * max(0.0, _row_latency_ns(load) / lead - row_ns)
+    # An SM that runs a Linear-2 tile first is later with its Linear-1 tile by as much.
+    latency_ns = _row_latency_ns(load) + load.linear2.mean_ns
+    starved_ns = steady_rows * max(0.0, latency_ns / lead - row_ns)
+    steady_ns = max(backpressure_ns, starved_ns, _uncovered_ns(load, steady_rows))
     tail_tiles = lead * load.linear2.row_tiles / load.sms
-    return max(backpressure_ns, starved_ns) + float(_run_stall_ns(load, tail_tiles, load.fill_ns))
+    return steady_ns + float(_run_stall_ns(load, tail_tiles, load.fill_ns))
 
 
 def _alternating_stall_ns(load: MoeLoad) -> float:
@@ -86,7 +90,8 @@ def _alternating_stall_ns(load: MoeLoad) -> float:
     pairs = max(0.0, min(tiles1 - warmup, tiles2))
     pair_ns = linear1.mean_ns + linear2.mean_ns
     limited_ns = max(load.drain_tile_ns, linear1.issue_ns + linear2.issue_ns)
-    paired_ns = max(0.0, pairs * max(0.0, limited_ns - pair_ns) - load.fill_ns)
+    backpressure_ns = max(0.0, pairs * max(0.0, limited_ns - pair_ns) - load.fill_ns)
+    paired_ns = max(backpressure_ns, pairs * _uncovered_pair_ns(load))
     return paired_ns + float(_run_stall_ns(load, tiles2 - pairs, load.fill_ns))
 
 
@@ -98,6 +103,23 @@ def _clamped_lag_stall_ns(load: MoeLoad) -> float:
     steady_ns = _wave_stall_ns(load, np.full(groups, _GROUP_UNITS * unit_rows))
     tail_tiles = lag * unit_rows * load.linear2.row_tiles / load.sms
     return steady_ns + float(_run_stall_ns(load, tail_tiles, load.fill_ns))
+
+
+def _uncovered_ns(load: MoeLoad, rows: float) -> float:
+    """Equation 15 over ``rows`` rows of both layers mixed: each tile's stores under the next mainloop."""
+    linear1, linear2 = load.linear1, load.linear2
+    tiles1, tiles2 = (rows * layer.row_tiles / load.sms for layer in (linear1, linear2))
+    repeated = linear1 if tiles1 > tiles2 else linear2
+    alone_ns = max(0.0, repeated.issue_ns - repeated.mean_ns) if load.slots == 2 else 0.0
+    return min(tiles1, tiles2) * _uncovered_pair_ns(load) + abs(tiles1 - tiles2) * alone_ns
+
+
+def _uncovered_pair_ns(load: MoeLoad) -> float:
+    """What a Linear-1 and a Linear-2 tile in turn leave uncovered of each other's stores."""
+    if load.slots != 2:
+        return 0.0
+    linear1, linear2 = load.linear1, load.linear2
+    return max(0.0, linear1.issue_ns - linear2.mean_ns) + max(0.0, linear2.issue_ns - linear1.mean_ns)
 
 
 def _run_stall_ns(load: MoeLoad, tiles: Floats | float, drained_ns: Floats | float) -> Floats:
