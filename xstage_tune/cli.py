@@ -6,7 +6,18 @@ import sys
 
 import typer
 
-from xstage_tune.commands import audit, calibrate, doctor, export, platforms, search, store, workloads
+from xstage_tune.commands import (
+    audit,
+    calibrate,
+    doctor,
+    export,
+    platforms,
+    report,
+    search,
+    store,
+    trace,
+    workloads,
+)
 from xstage_tune.errors import ExitCode, XStageError
 
 app = typer.Typer(
@@ -21,6 +32,8 @@ app.command("calibrate")(calibrate.calibrate)
 app.command("doctor")(doctor.doctor)
 app.command("search")(search.search)
 app.command("export")(export.export)
+app.command("report")(report.report)
+app.command("trace")(trace.trace)
 app.add_typer(platforms.app, name="platforms")
 app.add_typer(store.app, name="store")
 app.add_typer(workloads.app, name="workloads")

@@ -21,6 +21,7 @@ from xstage_tune.report.html import render_html
 from xstage_tune.report.panels import calibration_figure
 from xstage_tune.report.svg import render_svg
 from xstage_tune.report.terminal_plot import TerminalPlot
+from xstage_tune.report.typeset import typeset
 
 _SVG = "{http://www.w3.org/2000/svg}"
 _EMPTY = np.empty(0)
@@ -210,6 +211,11 @@ class _Tags(HTMLParser):
         self.text.append(data)
 
 
+def plain(text: str) -> str:
+    """``text`` as a page prints it, without its markup."""
+    return "".join(piece for piece, _ in typeset(text))
+
+
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 def test_html_is_balanced_and_fetches_nothing(case) -> None:  # type: ignore[no-untyped-def]
     page = _Tags(render_html(case()))
@@ -219,12 +225,12 @@ def test_html_is_balanced_and_fetches_nothing(case) -> None:  # type: ignore[no-
 
 def test_html_has_every_cell_note_and_finding() -> None:
     result = results.calibration(findings=results.FINDINGS)
-    text = "\n".join(_Tags(render_html(result)).text)
+    text = "".join(_Tags(render_html(result)).text)
     for table in platform_tables(result.platform):
-        assert all(cell in text for row in table.rows for cell in row)
-        assert all(note in text for note in table.notes)
+        assert all(plain(cell) in text for row in table.rows for cell in row)
+        assert all(plain(note) in text for note in table.notes)
     for finding in result.findings:
-        assert finding.message in text
+        assert plain(finding.message) in text
         assert finding.hint in text
 
 

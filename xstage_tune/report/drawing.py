@@ -51,13 +51,13 @@ class Drawing:
     def explain_marks(
         self, *, line: str, hollow: str = "", cross: str = "", corner: str = "", dashed: str = ""
     ) -> None:
-        """Add an entry in neutral ink for each kind of mark that was drawn."""
+        """Add an entry in neutral ink for each kind of mark that was drawn and has a label here."""
         drawn = {series.mark for series in self._series}
         labels: tuple[tuple[Mark, str], ...] = (
             ("line", line), ("dashed", dashed), ("hollow", hollow), ("cross", cross), ("corner", corner)
         )  # fmt: skip
         for mark, label in labels:
-            if mark in drawn:
+            if mark in drawn and label:
                 self.explain(label, mark, None)
 
     def panel(self, key: str, title: str, note: str = "", *, strip: bool = False) -> Panel:

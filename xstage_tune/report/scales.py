@@ -122,4 +122,6 @@ def _log_values(low: float, high: float, most: int, *, binary: bool) -> list[flo
 
 def _with_unit(value: float, units: Sequence[Unit]) -> str:
     unit = unit_for(value, units)
-    return f"{plain(value / unit.size, 3)} {unit.symbol}" if unit.symbol else f"{value:,.10g}"
+    if not unit.symbol:
+        return f"{value:,.10g}"
+    return f"{plain(value / unit.size, 3)} {unit.symbol}".replace(" %", "%")

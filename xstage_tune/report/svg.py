@@ -20,6 +20,7 @@ _COLUMNS = 2
 _OUTER = 28.0  # around everything
 _GUTTER = 32.0  # between panels
 _HEADER = 62.0  # figure title and subtitle
+_TITLE_SIZE, _PLATE_TITLE_SIZE = 20.0, 16.5  # a plate stands under a heading of its page
 _PLOT_HEIGHT = 268.0
 _STRIP_HEIGHT = 118.0
 _LEFT, _BELOW = 74.0, 50.0  # room for tick labels and axis titles
@@ -39,7 +40,8 @@ def render_svg(figure: Figure | Plate) -> str:
     Xml.SubElement(root, "title").text = figure.title
     Xml.SubElement(root, "style").text = stylesheet()
     page = add(root, "rect", "page", x=0, y=0, width=_WIDTH, rx=6)
-    write(root, figure.title, _OUTER, _OUTER + 18, "strong", size=20, weight=600)
+    title_size = _PLATE_TITLE_SIZE if isinstance(figure, Plate) else _TITLE_SIZE
+    write(root, figure.title, _OUTER, _OUTER + 18, "strong", size=title_size, weight=600)
     write(root, figure.subtitle, _OUTER, _OUTER + 41, "text", size=13.5)
     margins = _left_margins(figure.panels)
     top = _OUTER + _HEADER

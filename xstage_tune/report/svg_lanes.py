@@ -11,8 +11,9 @@ from xstage_tune.report.scales import Scale, axis_scale
 from xstage_tune.report.svg_elements import add, text_width, write
 from xstage_tune.report.svg_plot import Box, along_x, bar_class, draw_x_axis
 
-_LANE = 19.0  # height of a lane, of which its bars leave a margin
-_BAR_MARGIN = 2.5
+_LANE = 19.0  # height of a lane
+_MOST_STRETCH = 1.7  # of the lanes, where the panel is in a row of taller ones
+_BAR_MARGIN = 0.13  # of a lane, above and below a bar
 _GROUP_GAP = 9.0
 _LABEL_SIZE = 11.5
 _THINNEST = 0.6  # pixels: a bar that is shorter would not be seen
@@ -20,7 +21,7 @@ _THINNEST = 0.6  # pixels: a bar that is shorter would not be seen
 
 def lanes_height(panel: LanePanel) -> float:
     """Height of the lanes of ``panel``."""
-    return max((top + _LANE for top in _lane_tops(panel)), default=0.0) + _GROUP_GAP
+    return max((top + _LANE for top in _lane_tops(panel, _LANE)), default=0.0) + _GROUP_GAP
 
 
 def labels_width(panel: LanePanel) -> float:
@@ -34,10 +35,11 @@ def draw_lanes(group: Xml.Element, panel: LanePanel, box: Box) -> None:
     """Draw the lanes of ``panel`` from the top of ``box`` down, and the axis at its bottom."""
     scale = axis_scale(panel.x, [edge for bars in panel.bars for edge in (bars.begin, bars.end)])
     draw_x_axis(group, box, scale)
-    tops = [box.top + top for top in _lane_tops(panel)]
+    lane_height = _LANE * min(_MOST_STRETCH, box.height / lanes_height(panel))
+    tops = [box.top + top for top in _lane_tops(panel, lane_height)]
     before = ""
     for lane, top in zip(panel.lanes, tops, strict=True):
-        middle = top + _LANE / 2 + 4
+        middle = top + lane_height / 2 + 4
         write(group, lane.label, box.left - 9, middle, "text", size=_LABEL_SIZE, anchor="end")
         if lane.group != before:
             left = box.left - labels_width(panel)
@@ -51,20 +53,20 @@ def draw_lanes(group: Xml.Element, panel: LanePanel, box: Box) -> None:
         for number, lane_number in enumerate(bars.lane.tolist()):
             width = max(_THINNEST, end[number] - begin[number])
             bar = add(
-                holder, "rect", None, x=begin[number], y=tops[lane_number] + _BAR_MARGIN,
-                width=width, height=_LANE - 2 * _BAR_MARGIN,
+                holder, "rect", None, x=begin[number], y=tops[lane_number] + _BAR_MARGIN * lane_height,
+                width=width, height=(1 - 2 * _BAR_MARGIN) * lane_height,
             )  # fmt: skip
             Xml.SubElement(bar, "title").text = f"{bars.name}, {_length(scale, lengths[number])}"
 
 
-def _lane_tops(panel: LanePanel) -> Iterator[float]:
+def _lane_tops(panel: LanePanel, lane_height: float) -> Iterator[float]:
     """Where each lane begins below the top of the panel; groups stand apart."""
     top = _GROUP_GAP / 2
     for number, lane in enumerate(panel.lanes):
         if number and lane.group != panel.lanes[number - 1].group:
             top += _GROUP_GAP
         yield top
-        top += _LANE
+        top += lane_height
 
 
 def _length(scale: Scale, value: float) -> str:

@@ -1,0 +1,49 @@
+"""What ``report`` and ``trace`` share: which run or study, and which file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from xstage_tune.errors import UsageError
+from xstage_tune.files import refuse_existing
+
+RunOption = Annotated[str | None, typer.Option("--run", metavar="ID|latest", help="Run of the store.")]
+StudyOption = Annotated[str | None, typer.Option("--study", metavar="ID|latest", help="Study of the store.")]
+StudyPlatformOption = Annotated[
+    str | None,
+    typer.Option(
+        "--platform",
+        metavar="NAME|FILE.toml",
+        help="The study's platform, where its name does not lead to it.",
+        show_default="by the name that the study knows",
+    ),
+]
+ForceOption = Annotated[bool, typer.Option("--force", help="Replace an existing file.")]
+
+
+def check_source(run: str | None, study: str | None, platform: str | None) -> None:
+    """Refuse anything but one run or one study.
+
+    Raises:
+        UsageError: both or neither is given, or a platform for a run.
+    """
+    if (run is None) == (study is None):
+        raise UsageError("give either --run or --study", "--run latest, or --study latest")
+    if run is not None and platform is not None:
+        raise UsageError("--platform goes with --study: a run knows its own")
+
+
+def check_target(path: Path, suffix: str, *, force: bool) -> None:
+    """Refuse a target before any work is done for it.
+
+    Raises:
+        UsageError: it does not end in ``suffix``, or it exists and ``force`` is not set.
+    """
+    if not path.name.endswith(suffix) or path.name == suffix:
+        raise UsageError(
+            f"--output {path} must end in {suffix}", f"name it {path.with_name(path.stem)}{suffix}"
+        )
+    refuse_existing(path, force)

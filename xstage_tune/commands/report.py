@@ -1,0 +1,64 @@
+"""``report``: a calibration run or a study as one self-contained HTML page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from xstage_tune.commands._options import StoreOption
+from xstage_tune.commands._targets import (
+    ForceOption,
+    RunOption,
+    StudyOption,
+    StudyPlatformOption,
+    check_source,
+    check_target,
+)
+
+if TYPE_CHECKING:
+    from xstage_tune.store.facade import Store
+
+
+def report(
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE.html", help="Page to write.")],
+    run: RunOption = None,
+    study: StudyOption = None,
+    platform: StudyPlatformOption = None,
+    force: ForceOption = False,
+    store: StoreOption = None,
+) -> None:
+    """Write what a calibration run measured, or what a study found, as one HTML page.
+
+    A run: the four calibration panels and every number. A study: the design test, the search against its
+    bound, the answer beside its baselines, timelines, span distributions. Nothing is fetched to read it.
+    """
+    from xstage_tune.files import write_text
+    from xstage_tune.store.facade import Store
+
+    check_source(run, study, platform)
+    check_target(output, ".html", force=force)
+    with Store.open(store) as opened:
+        if run is not None:
+            text = _run_page(opened, run)
+        else:
+            assert study is not None
+            text = _study_page(opened, study, platform)
+    write_text(output, text, force=force)
+    print(output)
+
+
+def _run_page(store: Store, run_id: str) -> str:
+    from xstage_tune.report.run_report import render_run
+    from xstage_tune.report.stored_calibration import find_calibration, rebuild_calibration
+
+    run = find_calibration(store, run_id)
+    return render_run(run, rebuild_calibration(store, run), store.launches(run.id))
+
+
+def _study_page(store: Store, study_id: str, platform: str | None) -> str:
+    from xstage_tune.report.study_case import load_study
+    from xstage_tune.report.study_report import render_study
+
+    return render_study(load_study(store, study_id, platform))

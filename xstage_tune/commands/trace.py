@@ -1,0 +1,81 @@
+"""``trace``: the spans of a run, or of a study's answer, for Perfetto."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from xstage_tune.commands._options import StoreOption
+from xstage_tune.commands._targets import (
+    ForceOption,
+    RunOption,
+    StudyOption,
+    StudyPlatformOption,
+    check_source,
+    check_target,
+)
+from xstage_tune.errors import UsageError
+
+if TYPE_CHECKING:
+    from xstage_tune.report.trace_file import TracedLaunch
+    from xstage_tune.store.facade import Store
+
+
+def trace(
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE.json.gz", help="Trace to write.")],
+    run: RunOption = None,
+    study: StudyOption = None,
+    platform: StudyPlatformOption = None,
+    launch: Annotated[
+        int | None, typer.Option(min=0, help="Trace one launch of the run.", show_default="all")
+    ] = None,
+    max_events: Annotated[int, typer.Option(min=1, help="Most spans to write.")] = 500_000,
+    force: ForceOption = False,
+    store: StoreOption = None,
+) -> None:
+    """Write spans as Chrome trace events, which https://ui.perfetto.dev and chrome://tracing load.
+
+    A process is a rank, a thread one role of one CTA. A study's trace is the simulated launch of its answer.
+    """
+    from xstage_tune.report.trace_file import write_trace
+    from xstage_tune.store.facade import Store
+
+    check_source(run, study, platform)
+    if study is not None and launch is not None:
+        raise UsageError("--launch goes with --run: the answer of a study is one launch")
+    check_target(output, ".json.gz", force=force)
+    with Store.open(store) as opened:
+        launches, about = (
+            _of_run(opened, run, launch)
+            if run is not None
+            else _of_study(opened, study or "latest", platform)
+        )
+        summary = write_trace(output, launches, most_spans=max_events, about=about, force=force)
+    if summary.left_out:
+        every = summary.written + summary.left_out
+        print(
+            f"xstage-tune: {summary.left_out:,} of {every:,} spans are left out, the latest of each launch; "
+            "--max-events raises the limit, --launch takes one launch",
+            file=sys.stderr,
+        )
+    print(output)
+
+
+def _of_run(store: Store, run_id: str, only: int | None) -> tuple[list[TracedLaunch], dict[str, Any]]:
+    from xstage_tune.report.run_trace import find_run, traced_run
+
+    run = find_run(store, run_id)
+    about = {"run": run.id, "argv": run.argv, "tool": f"xstage-tune {run.tool_version}", "host": run.host}
+    return traced_run(store.launches(run.id), only), about
+
+
+def _of_study(store: Store, study_id: str, platform: str | None) -> tuple[list[TracedLaunch], dict[str, Any]]:
+    from xstage_tune.report.run_trace import traced_answer
+    from xstage_tune.report.study_case import load_study
+
+    study = load_study(store, study_id, platform)
+    about = {"study": study.result.study_id, "workload": study.workload.name, "platform": study.platform.name}
+    return [traced_answer(study)], about

@@ -1,0 +1,56 @@
+"""The page of a calibration run: what it measured and concluded, and how it was made."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from xstage_tune.calibration.result import CalibrationResult
+from xstage_tune.devices.base import throttling
+from xstage_tune.report.format import byte_count
+from xstage_tune.report.html import calibration_blocks
+from xstage_tune.report.page import Block, render_page
+from xstage_tune.report.tables import Column, TableData
+from xstage_tune.store.launches import StoredLaunch
+from xstage_tune.store.models import Run
+
+
+def render_run(run: Run, result: CalibrationResult, launches: Sequence[StoredLaunch]) -> str:
+    """The page of ``run``, whose launches were fitted to ``result``."""
+    blocks = (*calibration_blocks(result), Block(tables=(_run(run, launches), _launches(launches))))
+    return render_page(f"Calibration {run.id}", blocks)
+
+
+def _run(run: Run, launches: Sequence[StoredLaunch]) -> TableData:
+    checked = sum(launch.verification.checked_bytes for launch in launches)
+    mismatched = sum(launch.verification.mismatched_bytes for launch in launches)
+    verified = f"{byte_count(checked)} checked by the owner, {byte_count(mismatched)} wrong"
+    rows = (
+        ("run", f"{run.id}, {run.status}"),
+        ("began, ended", f"{run.started_at}, {run.finished_at or 'not on record'}"),
+        ("command", " ".join(run.argv)),
+        ("tool", " ".join(part for part in (run.tool_version, run.git_state) if part)),
+        ("host", f"{run.host}, {run.environment.system}"),
+        ("verified", verified),
+    )
+    return TableData("Run", (Column("what"), Column("value")), rows)
+
+
+def _launches(launches: Sequence[StoredLaunch]) -> TableData:
+    """How many launches of each kernel, with what the compiler and the clocks said of them."""
+    counts: Counter[tuple[str, ...]] = Counter()
+    throttled: Counter[tuple[str, ...]] = Counter()
+    for launch in launches:
+        point, info = launch.point, launch.info
+        key = (
+            point.mode, point.path, point.flavour, info.kernel, str(info.registers), f"{info.spill_bytes} B",
+        )  # fmt: skip
+        counts[key] += 1
+        states = (state for state in (info.before, info.after) if state)
+        throttled[key] += any(throttling(state.throttle_reasons) for state in states)
+    columns = (
+        Column("mode"), Column("path"), Column("stores"), Column("kernel"), Column("registers", "right"),
+        Column("spills", "right"), Column("launches", "right"), Column("throttled", "right"),
+    )  # fmt: skip
+    rows = tuple((*key, f"{count:,}", f"{throttled[key]:,}") for key, count in sorted(counts.items()))
+    return TableData("Launches", columns, rows)

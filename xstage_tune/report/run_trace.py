@@ -1,0 +1,94 @@
+"""What a trace shows of a measured run, and of a study's answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from functools import partial
+from typing import Any
+
+from sqlalchemy import select
+
+from xstage_tune.devices.simulator.traces import occupancy, pipeline_spans
+from xstage_tune.errors import UsageError
+from xstage_tune.report.format import byte_count, duration
+from xstage_tune.report.simulated import Simulations
+from xstage_tune.report.study_case import StudyCase
+from xstage_tune.report.trace_file import Counter, TracedLaunch
+from xstage_tune.spans import SpanTable
+from xstage_tune.store.facade import Store
+from xstage_tune.store.launches import StoredLaunch
+from xstage_tune.store.models import Chunk, Run
+
+_OCCUPANCY_SAMPLES = 4000
+
+
+def find_run(store: Store, run_id: str) -> Run:
+    """A run that has launches; ``latest`` is the last one begun of those.
+
+    Raises:
+        UsageError: there is no such run, or it kept no spans.
+    """
+    if run_id == "latest":
+        for run in store.runs():
+            if store.launches(run.id):
+                return run
+        raise UsageError(f"store {store.location} has no run with spans", "xstage-tune calibrate")
+    run = store.run(run_id)
+    if not store.launches(run.id):
+        raise UsageError(f"run {run.id} has no spans: it is {run.status}", "trace another run, or --study")
+    return run
+
+
+def traced_run(launches: Sequence[StoredLaunch], only: int | None) -> list[TracedLaunch]:
+    """The launches of a run, or the one of number ``only``.
+
+    Raises:
+        UsageError: the run has no launch of that number.
+    """
+    chosen = [launch for launch in launches if only in (None, launch.sequence)]
+    if not chosen:
+        raise UsageError(
+            f"run {launches[0].run_id} has no launch {only}: they are numbered {launches[0].sequence} to "
+            f"{launches[-1].sequence}",
+            "leave out --launch to trace them all",
+        )
+    return [_traced(launch) for launch in chosen]
+
+
+def traced_answer(study: StudyCase) -> TracedLaunch:
+    """The simulated launch of a study's answer, with its queue."""
+    answer = study.answer
+    run = Simulations(study.workload, study.platform).case(answer).run
+    queue = occupancy(run, _OCCUPANCY_SAMPLES)
+    return TracedLaunch(
+        name=f"{study.workload.name}, {answer.config.label}",
+        args={"config": answer.config.model_dump(mode="json"), "simulated_on": study.platform.name},
+        tables=lambda: {0: pipeline_spans(run)},
+        counters=(Counter("queue occupancy", "bytes", queue.time_ns, queue.value),),
+    )
+
+
+def _traced(launch: StoredLaunch) -> TracedLaunch:
+    point = launch.point
+    size, gap = byte_count(point.burst_bytes), duration(point.gap_ns)
+    args: dict[str, Any] = {
+        **asdict(point),
+        "launch": launch.sequence,
+        "kernel": launch.info.kernel,
+        "registers": launch.info.registers,
+        "started_at": launch.info.started_at,
+    }
+    return TracedLaunch(
+        name=f"{point.mode} {point.flavour} to {point.path}, K = {point.producers}, B = {size}, G = {gap}",
+        args=args,
+        tables=partial(_tables, launch),
+    )
+
+
+def _tables(launch: StoredLaunch) -> Mapping[int, SpanTable]:
+    """The spans of every rank that recorded some."""
+    ranks = select(Chunk.rank).where(Chunk.launch_id == launch.launch_id).distinct().order_by(Chunk.rank)
+    with launch.database.reading() as session:
+        found = session.scalars(ranks).all()
+    return {rank: launch.table(rank) for rank in found}

@@ -1,0 +1,110 @@
+"""A calibration rebuilt from the launches that the store kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from xstage_tune.calibration.procedure import fit
+from xstage_tune.calibration.request import CalibrationRequest
+from xstage_tune.calibration.result import CalibrationResult, Finding
+from xstage_tune.devices.base import BurstRun, CopyRate, DeviceDescription
+from xstage_tune.errors import FindingError, UsageError
+from xstage_tune.platforms.schema import PlatformProfile
+from xstage_tune.report.format import rate
+from xstage_tune.store.facade import Store
+from xstage_tune.store.launches import StoredLaunch
+from xstage_tune.store.models import Run
+
+Stored = TypeVar("Stored", CopyRate, DeviceDescription, CalibrationRequest)
+
+KIND = "calibrate"
+
+
+def find_calibration(store: Store, run_id: str) -> Run:
+    """A run of ``calibrate``; ``latest`` is the last one begun.
+
+    Raises:
+        UsageError: there is none, or the run is of another kind.
+    """
+    if run_id == "latest":
+        runs = store.runs(KIND)
+        if not runs:
+            raise UsageError(f"store {store.location} has no calibration run", "xstage-tune calibrate")
+        return runs[0]
+    run = store.run(run_id)
+    if run.kind != KIND:
+        raise UsageError(
+            f"run {run.id} is of kind '{run.kind}', not '{KIND}'", "report its study with --study"
+        )
+    return run
+
+
+def rebuild_calibration(store: Store, run: Run) -> CalibrationResult:
+    """Fit the stored launches again, for the curves that only they hold.
+
+    The profile and the findings are those that the run concluded; a finding says so where this version would
+    conclude another R. A run that ended before its conclusion shows what its launches allow.
+
+    Raises:
+        UsageError: the run kept no launches, or no rate of the copy engine.
+        FindingError: its launches allow no fit.
+        StoreError: spans are damaged, or the database failed.
+    """
+    launches = store.launches(run.id)
+    if not launches:
+        raise UsageError(f"run {run.id} has no spans: it is {run.status}", "calibrate again")
+    concluded = {row.kind: row.payload for row in store.fits(run.id)}
+    if "copy-rate" not in concluded:
+        raise UsageError(
+            f"run {run.id} has no rate of the copy engine: it is {run.status}", "calibrate again"
+        )
+    try:
+        fitted = fit(
+            _bursts(launches),
+            _from_json(CopyRate, concluded["copy-rate"]),
+            _from_json(DeviceDescription, run.environment.device),
+            _from_json(CalibrationRequest, run.parameters),
+        )
+    except FindingError as error:
+        raise FindingError(
+            f"run {run.id} is {run.status} and its {len(launches)} launches allow no fit: {error.message}",
+            "calibrate again",
+        ) from None
+    if "calibration" not in concluded:
+        return replace(fitted, findings=(_unfinished(run, len(launches)), *fitted.findings))
+    platform = PlatformProfile.model_validate(concluded["calibration"]["platform"])
+    findings = tuple(Finding(**finding) for finding in concluded["calibration"]["findings"])
+    return replace(fitted, platform=platform, findings=(*findings, *_changed(platform, fitted.platform)))
+
+
+def _bursts(launches: list[StoredLaunch]) -> Iterator[BurstRun]:
+    """One at a time: the spans of a whole run are large."""
+    return (launch.burst_run() for launch in launches)
+
+
+def _unfinished(run: Run, launches: int) -> Finding:
+    reason = f": {run.error}" if run.error else ""
+    message = f"the run is {run.status}{reason}; this is the fit of its {launches} launches"
+    return Finding("run-unfinished", "warn", message, "calibrate again")
+
+
+def _changed(concluded: PlatformProfile, fitted: PlatformProfile) -> Iterator[Finding]:
+    then, now = concluded.drain.bytes_per_s, fitted.drain.bytes_per_s
+    if then != now:
+        yield Finding(
+            "fit-changed",
+            "warn",
+            f"the run concluded R = {rate(then)}, this version fits R = {rate(now)} to its launches; "
+            "the curves are of this fit",
+            "calibrate again, or replay the run's recording",
+        )
+
+
+def _from_json(kind: type[Stored], stored: dict[str, Any]) -> Stored:
+    """A flat dataclass from its JSON form, in which tuples became lists."""
+    values: dict[str, Any] = {
+        key: tuple(value) if isinstance(value, list) else value for key, value in stored.items()
+    }
+    return kind(**values)

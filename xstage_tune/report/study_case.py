@@ -1,0 +1,173 @@
+"""A finished study as reports use it: its profiles, its answer, and the configs worth showing."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from xstage_tune.configs.loader import config_from_keys
+from xstage_tune.configs.schema import KernelConfig, MegaMoeConfig
+from xstage_tune.errors import UsageError
+from xstage_tune.platforms.loader import load_platform
+from xstage_tune.platforms.schema import PlatformProfile
+from xstage_tune.profile_files import check_profile
+from xstage_tune.report.emit import to_json
+from xstage_tune.search.journal import stored_result
+from xstage_tune.search.result import SearchResult
+from xstage_tune.store.facade import Store
+from xstage_tune.store.models import Study
+from xstage_tune.workloads.schema import AttentionWorkload, MoeWorkload, Workload
+
+WINNER = "winner"
+DEFAULT = "default"
+#: Palette slots: of the answer, of the default, and of the heuristics and what else is shown, in order.
+WINNER_COLOUR, DEFAULT_COLOUR = 0, 1
+_OTHER_COLOURS = (2, 3, 4, 5)
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """One config that ran, in the order of the search."""
+
+    config: KernelConfig
+    objective_ns: float
+    bound_ns: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """A config under the name and the colour that it has throughout a report."""
+
+    name: str
+    colour: int
+    config: KernelConfig
+    answer: bool
+
+    @property
+    def title(self) -> str:
+        """Its name, and whether it is the answer though it is a baseline."""
+        return f"{self.name}, the answer" if self.answer and self.name != WINNER else self.name
+
+    @property
+    def label(self) -> str:
+        """Title and schedule, as legends call it."""
+        if not isinstance(self.config, MegaMoeConfig) or self.config.schedule.label == self.name:
+            return self.title
+        return f"{self.title}: {self.config.schedule.label}"
+
+
+@dataclass(frozen=True, slots=True)
+class StudyCase:
+    """A finished study.
+
+    Args:
+        created_at: when it began, UTC.
+        evaluations: in the order in which they ran.
+    """
+
+    workload: Workload
+    platform: PlatformProfile
+    result: SearchResult
+    created_at: str
+    evaluations: tuple[Evaluation, ...]
+
+    @property
+    def answer(self) -> Chosen:
+        return next(one for one in self.chosen() if one.answer)
+
+    def chosen(self) -> tuple[Chosen, ...]:
+        """The default, the heuristics, the best that is no wave where the answer is one, and the answer.
+
+        Each config once: an answer that is a baseline keeps that name.
+        """
+        best = self.result.best.config
+        names = {self.result.default.config: DEFAULT}
+        for name, outcome in self.result.heuristics.items():
+            names.setdefault(outcome.config, name)
+        if is_wave(best) and (other := self._best_without_waves()):
+            names.setdefault(other, "best without waves")
+        names.setdefault(best, WINNER)
+        spare = iter(_OTHER_COLOURS)
+        own = {DEFAULT: DEFAULT_COLOUR, WINNER: WINNER_COLOUR}
+        return tuple(
+            Chosen(name, own[name] if name in own else next(spare), config, config == best)
+            for config, name in names.items()
+        )
+
+    def contrast(self) -> tuple[Chosen, Chosen] | None:
+        """Two configs to show side by side, the answer among them; None for attention that keeps the default.
+
+        Of MoE a wave and the best of the other schedules, of attention the default and the answer.
+        """
+        chosen, answer = self.chosen(), self.answer
+        if isinstance(self.workload, MoeWorkload) and is_wave(answer.config):
+            others = [one for one in chosen if not is_wave(one.config)]
+            return answer, min(others, key=lambda one: self.objective_ns(one.config))
+        return (chosen[0], answer) if chosen[0] != answer else None
+
+    def objective_ns(self, config: KernelConfig) -> float:
+        """As measured at the end where it was, else as evaluated."""
+        result = self.result
+        for outcome in (result.best, result.default, *result.heuristics.values()):
+            if outcome.config == config:
+                return outcome.objective_ns
+        return next(one.objective_ns for one in self.evaluations if one.config == config)
+
+    def _best_without_waves(self) -> KernelConfig | None:
+        others = [one for one in self.evaluations if not is_wave(one.config)]
+        return min(others, key=lambda one: one.objective_ns).config if others else None
+
+
+def load_study(store: Store, study_id: str, platform: str | None = None) -> StudyCase:
+    """A study from the store.
+
+    Args:
+        study_id: or ``latest``.
+        platform: where the study's platform profile is, when its name does not lead to it.
+
+    Raises:
+        UsageError: no such study, it has no result, or its platform is not found or has changed since.
+        StoreError: the database failed.
+    """
+    study = store.studies.get(study_id)
+    result = stored_result(store, study.id)
+    return StudyCase(
+        workload=_workload(study),
+        platform=_platform(study, platform),
+        result=result,
+        created_at=study.created_at,
+        evaluations=tuple(_evaluations(store, study)),
+    )
+
+
+def _evaluations(store: Store, study: Study) -> Iterator[Evaluation]:
+    for trial in store.studies.trials(study.id):
+        # The answer is kept a second time, with the result as its verification.
+        if trial.state == "complete" and trial.objective_ns is not None and not trial.verification:
+            config = config_from_keys(trial.params, f"study {study.id}, trial {trial.number}")
+            yield Evaluation(config, trial.objective_ns, trial.bound_ns)
+
+
+def _workload(study: Study) -> Workload:
+    """The workload that was searched for, its overrides included."""
+    keys, origin = study.space["workload"], f"study {study.id}, workload"
+    model: type[MoeWorkload] | type[AttentionWorkload]
+    model = MoeWorkload if keys["kind"] == "moe" else AttentionWorkload
+    return check_profile(model, keys, origin)
+
+
+def _platform(study: Study, name_or_path: str | None) -> PlatformProfile:
+    """The platform that was searched on, as it was then."""
+    platform = load_platform(name_or_path or study.platform)
+    if hashlib.sha256(to_json(platform).encode()).hexdigest() != study.platform_sha256:
+        raise UsageError(
+            f"platform '{platform.name}' is not what study {study.id} was searched on: its keys differ",
+            "search again, or give the profile of that time with --platform FILE.toml",
+        )
+    return platform
+
+
+def is_wave(config: KernelConfig) -> bool:
+    """Whether a config has the expert-wave schedule."""
+    return isinstance(config, MegaMoeConfig) and config.schedule.kind == "wave"

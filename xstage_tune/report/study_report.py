@@ -1,0 +1,165 @@
+"""The page of a study: verdict, search, comparison, timelines, distributions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from xstage_tune.audit.run import audit
+from xstage_tune.configs.schema import AttentionConfig
+from xstage_tune.report.audit_tables import verdict_table
+from xstage_tune.report.comparison import comparison_table
+from xstage_tune.report.distribution import distribution_plate
+from xstage_tune.report.format import duration, percent
+from xstage_tune.report.history import cuts_table, history_plate
+from xstage_tune.report.operating_points import OperatingPoint, operating_plate
+from xstage_tune.report.page import Block, render_page
+from xstage_tune.report.residual import (
+    line_lengths,
+    predicted_residuals,
+    residual_plate,
+    simulated_residuals,
+)
+from xstage_tune.report.simulated import Case, Simulations
+from xstage_tune.report.study_case import StudyCase
+from xstage_tune.report.study_words import (
+    answer_words,
+    platform_words,
+    search_words,
+    verdict_words,
+    workload_words,
+)
+from xstage_tune.report.timeline import activity_plate, timeline_plate
+from xstage_tune.workloads.schema import AttentionWorkload
+
+
+def render_study(study: StudyCase) -> str:
+    """The page of ``study``. Launches are simulated anew, as a search on the simulator does.
+
+    Raises:
+        UsageError: the platform lacks what the audit or the simulator needs.
+    """
+    title = f"{study.workload.name} on {study.platform.name}"
+    lead = (answer_words(study), search_words(study))
+    return render_page(title, tuple(_blocks(study)), lead)
+
+
+def _blocks(study: StudyCase) -> Iterator[Block]:
+    simulations = Simulations(study.workload, study.platform)
+    cases = [simulations.case(one) for one in study.chosen()]
+    pair = _pair(study, simulations, cases)
+    yield _design_test(study)
+    yield _search(study)
+    yield Block(heading="The answer beside its baselines", tables=(comparison_table(study, cases),))
+    yield _timelines(pair)
+    yield _activity(pair)
+    yield _distributions([*cases, *(case for case in pair if case.coupled)])
+    if isinstance(study.workload, AttentionWorkload):
+        yield _residuals(study, study.workload)
+
+
+def _pair(study: StudyCase, simulations: Simulations, cases: Sequence[Case]) -> tuple[Case, Case]:
+    """What is shown side by side: a wave and another schedule; of attention both issuers of the answer."""
+    contrast = study.contrast()
+    if contrast is None:
+        answer = next(case for case in cases if case.chosen.answer)
+        return simulations.case(answer.chosen, coupled=True), answer
+    wave, other = (next(case for case in cases if case.chosen == one) for one in contrast)
+    return wave, other
+
+
+def _design_test(study: StudyCase) -> Block:
+    points = [
+        OperatingPoint(one, audit(study.workload, study.platform, one.config)) for one in study.chosen()
+    ]
+    default, answer = points[0], next(point for point in points if point.chosen.answer)
+    shown = [default] if default is answer else [default, answer]
+    return Block(
+        heading="Will it stall?",
+        paragraphs=(
+            workload_words(study.workload),
+            platform_words(study.platform),
+            *(verdict_words(point.audit, point.chosen.title) for point in shown),
+        ),
+        figure=operating_plate(points),
+        caption=(
+            "Each config at its gap and burst on the law of the calibrated platform. Left of G* remote "
+            "stores are issued faster than they drain, and the issue role waits; from G* on issue is back at "
+            "T0. Dashed: an issuer that waits until its stores are visible pays V/R in every period."
+        ),
+        tables=tuple(
+            replace(verdict_table(point.audit), title=f"Design test: {point.chosen.title}") for point in shown
+        ),
+    )
+
+
+def _search(study: StudyCase) -> Block:
+    return Block(
+        heading="Search",
+        figure=history_plate(study),
+        caption=(
+            "(a) Objective of each config in the order of evaluation; none in the space can be below the "
+            "bound. (b) From all combinations of the axes down to those that ran: what cannot run, what its "
+            "lower bound rules out, and what the model ranks last."
+        ),
+        tables=(cuts_table(study.result),),
+    )
+
+
+def _timelines(pair: tuple[Case, Case]) -> Block:
+    left, right = pair
+    waits = [percent(100 * _waiting(case), 1) for case in pair]
+    return Block(
+        heading="Timelines",
+        figure=timeline_plate(pair),
+        caption=(
+            "The SMs that wait most, about the median, and least in (a), and the same ones in (b). Over the "
+            f"whole launch a mainloop role waits for staging {waits[0]} of the time ({left.label}) and "
+            f"{waits[1]} of the time ({right.label})."
+        ),
+    )
+
+
+def _activity(pair: tuple[Case, Case]) -> Block:
+    left, right = pair
+    return Block(
+        figure=activity_plate(pair),
+        caption=(
+            f"Whole launches on one time axis: {duration(left.run.makespan_ns)} under {left.label}, "
+            f"{duration(right.run.makespan_ns)} under {right.label}. While the queue is at its capacity, "
+            "issue runs at the drain rate and the Tensor Cores fall behind."
+        ),
+    )
+
+
+def _distributions(cases: Sequence[Case]) -> Block:
+    return Block(
+        heading="Span distributions",
+        figure=distribution_plate(cases),
+        caption=(
+            "(a) How long the remote stores of a tile occupy the issue role: a curve that rises at once is "
+            "free of backpressure. (b) What of it reaches the Tensor Cores, by how long they wait."
+        ),
+    )
+
+
+def _residuals(study: StudyCase, workload: AttentionWorkload) -> Block:
+    config = study.result.default.config
+    assert isinstance(config, AttentionConfig)
+    simulated = simulated_residuals(workload, study.platform, config)
+    lengths = line_lengths(workload.tokens)
+    predicted = predicted_residuals(workload, study.platform, config, lengths)
+    return Block(
+        heading="Residual against sequence length",
+        figure=residual_plate(workload, simulated, predicted),
+        caption=(
+            f"E_res = T_fused - T_FA of the default, {config.label}. Lines: closed forms in the steady state "
+            "(equations 17 to 19, the latency of visibility not counted). Points: simulated launches, T_FA "
+            "being the same launch without remote stores. An issuer that waits for completion exposes more "
+            "with every output tile; the X-Stage one exposes its issue."
+        ),
+    )
+
+
+def _waiting(case: Case) -> float:
+    return float(case.run.stall_ns.sum()) / (case.run.makespan_ns * case.run.streams.sms)

@@ -1,0 +1,102 @@
+"""A study in words: what was asked, what it runs on, and what came of it."""
+
+from __future__ import annotations
+
+from xstage_tune.audit.run import Audit
+from xstage_tune.platforms import queries
+from xstage_tune.platforms.schema import PlatformProfile
+from xstage_tune.report.format import byte_count, duration, percent, rate
+from xstage_tune.report.study_case import StudyCase
+from xstage_tune.search.result import SearchResult
+from xstage_tune.workloads.routing import busiest_rank, local_tokens_per_expert
+from xstage_tune.workloads.schema import AttentionWorkload, MoeWorkload, Workload
+
+
+def answer_words(study: StudyCase) -> str:
+    """The outcome in one or two sentences."""
+    result = study.result
+    best_ns, default_ns = result.best.objective_ns, result.default.objective_ns
+    if not result.beats_default:
+        answer = (
+            f"Nothing surely beats the default, whose {result.objective} is {duration(default_ns)}: keep it."
+        )
+    else:
+        less = percent(100 * (1 - best_ns / default_ns), 1)
+        answer = (
+            f"The answer is {result.best.config.label}: {result.objective} {duration(best_ns)}, "
+            f"{less} less than the default's {duration(default_ns)}."
+        )
+    return f"{answer} {_bound_words(result)}"
+
+
+def search_words(study: StudyCase) -> str:
+    """How the answer was found."""
+    result = study.result
+    ties = len(result.ties)
+    tied = f"; {ties} other configs cannot be told from it" if ties else ""
+    kind = "simulated" if result.device == "simulator" else f"measured on {result.device}"
+    how = f"{kind}; sampler {result.sampler}, seed {result.seed}"
+    return f"{result.evaluations:,} configs were evaluated ({how}). Stopped: {result.stopped}{tied}."
+
+
+def workload_words(workload: Workload) -> str:
+    """Shape, routing and remote share of a workload."""
+    if isinstance(workload, MoeWorkload):
+        return f"{workload.name}: {_layer_words(workload)}"
+    return f"{workload.name}: {_attention_words(workload)}"
+
+
+def platform_words(platform: PlatformProfile) -> str:
+    """GPU, path and the fitted M_X of a platform."""
+    gpu = platform.gpu
+    flavours = sorted({point.flavour for point in platform.capacity})
+    held = ", ".join(
+        f"Q = {byte_count(float(queries.capacity_bytes(platform, flavour, gpu.sm_count)))} ({flavour})"
+        for flavour in flavours
+    )
+    return (
+        f"{platform.name}: {gpu.name}, {gpu.sm_count} SMs, path {platform.path}; "
+        f"R = {rate(platform.drain.bytes_per_s, platform.drain.ci95)}, {held} for {gpu.sm_count} producers."
+    )
+
+
+def verdict_words(audit: Audit, title: str) -> str:
+    """The design test of one config in a sentence."""
+    burst = audit.burst
+    gap, recovery = duration(audit.gap_ns.value), duration(burst.recovery_gap_ns.value)
+    peak, capacity = burst.peak_outstanding_bytes.value, burst.capacity_bytes.value
+    relation = "at least" if audit.rate_ok else "below"
+    fit = "fit" if audit.capacity_ok else "exceed"
+    return (
+        f"{title.capitalize()}: {audit.verdict}. Its gap of {gap} is {relation} G* = {recovery}, and the "
+        f"{byte_count(peak)} that one burst of {burst.producers} producers leaves outstanding {fit} "
+        f"Q = {byte_count(capacity)}."
+    )
+
+
+def _bound_words(result: SearchResult) -> str:
+    if result.above_bound is None:
+        return "No bound: nothing forces a role to wait."
+    within = percent(100 * result.above_bound)
+    bound = duration(result.bound_ns)
+    return f"No config of the space can be below {bound}, and the answer is within {within} of that."
+
+
+def _layer_words(layer: MoeWorkload) -> str:
+    tokens = local_tokens_per_expert(layer, busiest_rank(layer))
+    mean = layer.assignments / layer.ep_degree
+    return (
+        f"hidden {layer.hidden:,}, expert intermediate {layer.intermediate:,}, {layer.experts} experts, "
+        f"top-{layer.top_k}, {layer.precision}, {layer.ep_degree} ranks of {layer.tokens_per_rank:,} tokens, "
+        f"{layer.routing.kind} routing. The busiest rank computes {int(tokens.sum()):,} rows, "
+        f"{tokens.sum() / mean:.2f}x the mean, and {percent(100 * layer.combine_remote_fraction, 1)} of its "
+        "Combine bytes leave the GPU."
+    )
+
+
+def _attention_words(workload: AttentionWorkload) -> str:
+    return (
+        f"{workload.tokens:,} tokens, {workload.heads} heads of {workload.head_dim} over {workload.degree} "
+        f"ranks, so {workload.local_heads} each, {workload.dtype}; "
+        f"{percent(100 * workload.output_remote_fraction, 1)} of the output leaves the GPU."
+    )

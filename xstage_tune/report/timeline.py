@@ -1,0 +1,158 @@
+"""Two simulated launches side by side: what a few SMs do, and the queue under them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xstage_tune.devices.simulator.traces import ISSUE_ROLE, occupancy, pipeline_spans, tensor_activity
+from xstage_tune.report.drawing import Drawing
+from xstage_tune.report.figure import Axis, Bars, Fill, Lane, LanePanel, Panel, Plate
+from xstage_tune.report.format import byte_count, duration, percent
+from xstage_tune.report.simulated import Case
+from xstage_tune.spans import SpanKind
+
+_SHOWN_SMS = 3
+_TILES_IN_WINDOW = 12
+_ACTIVITY_BINS = 160
+_LANES_PER_SM = 2
+_STALL_COLOUR, _ISSUE_COLOUR, _WAIT_COLOUR, _MAINLOOP_COLOUR, _QUEUE_COLOUR = 1, 2, 4, 0, 5
+
+
+class Window(NamedTuple):
+    """Part of a launch that is shown, in ns after its begin."""
+
+    begin_ns: float
+    end_ns: float
+
+
+def timeline_plate(cases: tuple[Case, Case]) -> Plate:
+    """Lanes of both launches over windows of one length, and the queue's occupancy under each."""
+    length_ns = _window_length_ns(cases)
+    sms = _shown_sms(cases[0])
+    windows = [fullest_window(case, length_ns) for case in cases]
+    highest = max(case.capacity_bytes for case in cases)
+    pairs = list(zip(cases, windows, strict=True))
+    lanes = [_lanes("ab"[i], case, window, sms) for i, (case, window) in enumerate(pairs)]
+    queues = [_queue("cd"[i], case, window, highest) for i, (case, window) in enumerate(pairs)]
+    return Plate(
+        title="What a few SMs do, and the queue under them",
+        subtitle=f"{duration(length_ns)} of each launch, where its queue is fullest; simulated",
+        panels=(*lanes, *queues),
+    )
+
+
+def activity_plate(cases: tuple[Case, Case]) -> Plate:
+    """Tensor Core activity and queue over both whole launches, on one time axis."""
+    longest_ns = max(max(case.run.makespan_ns, case.run.drained_ns) for case in cases)
+    highest = max(case.capacity_bytes for case in cases)
+    time = Axis("time after the launch", "duration_ns", "linear", (0.0, 1.02 * longest_ns))
+    active, queues = [], []
+    for number, case in enumerate(cases):
+        drawing = Drawing(time, Axis("SMs active", "fraction", "linear", (0.0, 1.06)))
+        series = tensor_activity(case.run, _ACTIVITY_BINS)
+        label = f"SMs whose mainloop runs, mean {percent(100 * case.tensor_active(), 1)}"
+        drawing.add_explained(label, "area", case.colour, series.time_ns, series.value)
+        active.append(drawing.panel("ab"[number], f"Tensor Core activity, {case.label}", strip=True))
+        drawing = Drawing(time, Axis("queue", "bytes", "linear", (0.0, 1.12 * highest)))
+        held = occupancy(case.run)
+        label = f"accepted, not drained; full {percent(100 * case.queue_full(), 1)} of the time"
+        drawing.add_explained(label, "area", _QUEUE_COLOUR, held.time_ns, held.value)
+        _add_capacity(drawing, case, 1.02 * longest_ns)
+        queues.append(drawing.panel("cd"[number], "Queue occupancy", strip=True))
+    return Plate(
+        title="Tensor Cores and queue over the whole launch",
+        subtitle=f"activity: means over {_ACTIVITY_BINS} equal parts of each launch; simulated",
+        panels=(*active, *queues),
+    )
+
+
+def fullest_window(case: Case, length_ns: float) -> Window:
+    """The part of ``length_ns`` in which the queue holds most on average; the earliest of equal ones."""
+    series = occupancy(case.run)
+    last_ns = max(0.0, case.run.makespan_ns - length_ns)
+    steps = np.diff(series.time_ns) * (series.value[:-1] + series.value[1:]) / 2
+    held = np.concatenate(([0.0], np.cumsum(steps)))
+    begins = np.union1d(series.time_ns[series.time_ns <= last_ns], [last_ns])
+    within = np.interp(begins + length_ns, series.time_ns, held) - np.interp(begins, series.time_ns, held)
+    begin_ns = float(begins[int(np.argmax(np.round(within / max(1.0, held[-1]), 12)))])
+    return Window(begin_ns, begin_ns + length_ns)
+
+
+def _window_length_ns(cases: Sequence[Case]) -> float:
+    """Long enough for a number of tiles of either launch, at most the longer launch."""
+    tiles_ns = _TILES_IN_WINDOW * max(float(np.median(case.run.streams.mainloop_ns)) for case in cases)
+    return min(tiles_ns, max(case.run.makespan_ns for case in cases))
+
+
+def _shown_sms(case: Case) -> list[int]:
+    """The SMs that wait most, about the median, and least, for a staging slot."""
+    streams = case.run.streams
+    waited = np.bincount(streams.sm_of_tile(), case.run.stall_ns, minlength=streams.sms)
+    order = np.argsort(-waited, kind="stable")
+    places = np.linspace(0, streams.sms - 1, min(_SHOWN_SMS, streams.sms)).astype(np.int64)
+    return [int(sm) for sm in dict.fromkeys(order[places].tolist())]
+
+
+def _lanes(key: str, case: Case, window: Window, sms: Sequence[int]) -> LanePanel:
+    lanes = tuple(Lane(role, f"SM {sm}") for sm in sms for role in ("math", "issue"))
+    return LanePanel(
+        key=key,
+        title=case.label,
+        x=_window_axis(window),
+        lanes=lanes,
+        bars=tuple(bars for bars in _bars(case, window, sms) if bars.lane.size),
+        note=f"from {duration(window.begin_ns)} on, of a launch of {duration(case.run.makespan_ns)}",
+    )
+
+
+def _window_axis(window: Window) -> Axis:
+    return Axis("time in the window", "duration_ns", "linear", (0.0, window.end_ns - window.begin_ns))
+
+
+def _bars(case: Case, window: Window, sms: Sequence[int]) -> list[Bars]:
+    """Mainloops, issue and waits of the shown SMs, cut at the window's edges; waits come last."""
+    table = pipeline_spans(case.run)
+    spans = table.spans
+    begin_ns = np.maximum(table.begin_ns(), window.begin_ns) - window.begin_ns
+    end_ns = np.minimum(table.end_ns(), window.end_ns) - window.begin_ns
+    shown = np.isin(spans["lane"], sms) & (end_ns > begin_ns)
+    row = np.zeros(case.run.streams.sms, np.int64)
+    row[list(sms)] = _LANES_PER_SM * np.arange(len(sms))
+    lane = row[spans["lane"]] + (spans["role"] == ISSUE_ROLE)
+    tile = case.run.streams.first[spans["lane"]] + spans["index"]
+    linear2 = np.ones(len(spans), np.bool_) if case.linear2 is None else case.linear2[tile]
+
+    def bars(name: str, fill: Fill, colour: int, kind: SpanKind, of: NDArray[np.bool_]) -> Bars:
+        chosen = shown & (spans["kind"] == kind) & of
+        return Bars(name, fill, colour, lane[chosen], begin_ns[chosen], end_ns[chosen])
+
+    every = np.ones(len(spans), np.bool_)
+    mainloop = "Q-loop" if case.linear2 is None else "Linear-2 mainloop"
+    return [
+        bars("Linear-1 mainloop", "pale", _MAINLOOP_COLOUR, SpanKind.MAINLOOP, ~linear2),
+        bars(mainloop, "solid", _MAINLOOP_COLOUR, SpanKind.MAINLOOP, linear2),
+        bars("issue, local stores", "pale", _ISSUE_COLOUR, SpanKind.ISSUE, ~linear2),
+        bars("issue, remote stores", "solid", _ISSUE_COLOUR, SpanKind.ISSUE, linear2),
+        bars("wait for staging", "solid", _STALL_COLOUR, SpanKind.STAGING_STALL, every),
+        bars("wait for inputs", "solid", _WAIT_COLOUR, SpanKind.DEPENDENCY_WAIT, every),
+    ]
+
+
+def _queue(key: str, case: Case, window: Window, highest_bytes: float) -> Panel:
+    drawing = Drawing(_window_axis(window), Axis("queue", "bytes", "linear", (0.0, 1.12 * highest_bytes)))
+    series = occupancy(case.run)
+    inside = (series.time_ns > window.begin_ns) & (series.time_ns < window.end_ns)
+    time_ns = np.concatenate(([window.begin_ns], series.time_ns[inside], [window.end_ns]))
+    held = np.interp(time_ns, series.time_ns, series.value)
+    drawing.add_explained("accepted, not drained", "area", _QUEUE_COLOUR, time_ns - window.begin_ns, held)
+    _add_capacity(drawing, case, window.end_ns - window.begin_ns)
+    return drawing.panel(key, "Queue occupancy", strip=True)
+
+
+def _add_capacity(drawing: Drawing, case: Case, last_ns: float) -> None:
+    label = f"capacity Q = {byte_count(case.capacity_bytes)}"
+    drawing.add_explained(label, "dashed", None, np.array([0.0, last_ns]), np.full(2, case.capacity_bytes))
