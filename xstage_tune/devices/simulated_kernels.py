@@ -21,6 +21,7 @@ from xstage_tune.devices.simulator.drain import DrainModel, drain_model
 from xstage_tune.devices.simulator.megamoe import MoeStores, megamoe_streams
 from xstage_tune.devices.simulator.pipeline import PipelineConfig, PipelineRun, Streams, simulate
 from xstage_tune.devices.tile_times import (
+    SIGNAL_NS,
     MoeTileTimes,
     attention_tile_times,
     local_store_bytes_per_ns,
@@ -31,8 +32,6 @@ from xstage_tune.platforms.schema import PlatformProfile
 from xstage_tune.workloads.routing import busiest_rank, local_tokens_per_expert
 from xstage_tune.workloads.schema import OUTPUT_BYTES, AttentionWorkload, MoeWorkload, Workload
 
-# A signal through memory is seen 832 ns later (ParallelKittens, arXiv 2511.13940).
-_SIGNAL_NS = 832.0
 # CTAs of a launch begin up to a microsecond apart, which is what desynchronises them (seen on an H200).
 _START_JITTER_NS = 1000.0
 # From the last byte's leaving to its being visible: one way over NVLink (MSCCL++).
@@ -61,7 +60,7 @@ class Launch:
         """Simulate it once; seeds differ in when the CTAs start."""
         config = PipelineConfig(
             staging_slots=self.staging_slots,
-            signal_ns=_SIGNAL_NS,
+            signal_ns=SIGNAL_NS,
             completion_coupled=completion_coupled,
             completion_latency_ns=_COMPLETION_LATENCY_NS if completion_coupled else 0.0,
             start_jitter_ns=_START_JITTER_NS,
