@@ -54,9 +54,11 @@ struct BurstArguments {
     u32 span_capacity;
     u32 gap_cycles;  // periodic: spin after a burst, on the SM's clock
     u32 producers;
+    u32 first_slot;  // of the ring: launches start at different places of the destination
+    u32 padding;
     u64 idle_sms[kMaxSms / 64];  // bit per SM id: its CTA is no producer
 };
-static_assert(sizeof(BurstArguments) == 112);
+static_assert(sizeof(BurstArguments) == 120);
 
 // A producer's number and the start that all producers share; 0 when they did not all arrive.
 struct Enrolment {
@@ -94,6 +96,7 @@ public:
     __device__ Producer(const BurstArguments& arguments, u32 lane, char* piece)
         : ring_(arguments.destination + lane * arguments.ring_bytes),
           slots_(static_cast<u32>(arguments.ring_bytes / arguments.burst_bytes)),
+          first_slot_(arguments.first_slot),
           burst_bytes_(arguments.burst_bytes),
           piece_(piece) {
         value_ = pattern_vector(arguments.nonce, threadIdx.x, 0);
@@ -105,7 +108,7 @@ public:
 
     // Puts the burst's number into the piece. All threads; a barrier must follow.
     __device__ __forceinline__ void prepare(u32 burst) {
-        slot_ = ring_ + static_cast<u64>(burst % slots_) * burst_bytes_;
+        slot_ = ring_ + static_cast<u64>((burst + first_slot_) % slots_) * burst_bytes_;
         if (threadIdx.x == 0) {
             value_.x = burst;
 #if STORE_FLAVOUR == 1
@@ -152,6 +155,7 @@ public:
 private:
     char* ring_;
     u32 slots_;
+    u32 first_slot_;
     u32 burst_bytes_;
     char* piece_;
     char* slot_ = nullptr;

@@ -13,8 +13,10 @@ struct VerifyArguments {
     u64* mismatched_vectors;
     u32 burst_bytes;
     u32 nonce;
+    u32 first_slot;
+    u32 padding;
 };
-static_assert(sizeof(VerifyArguments) == 40);
+static_assert(sizeof(VerifyArguments) == 48);
 
 }  // namespace xstage
 
@@ -28,9 +30,10 @@ extern "C" __global__ void verify_bursts(const VerifyArguments arguments) {
     const u32 vectors = arguments.burst_bytes / kVectorBytes;
     const char* ring = arguments.destination + blockIdx.y * arguments.ring_bytes;
     u32 mismatched = 0;
-    for (u32 slot = blockIdx.x; slot < written; slot += gridDim.x) {
-        // The last burst that landed in this slot of the ring.
-        const u32 burst = slot + (issued - 1 - slot) / slots * slots;
+    for (u32 first = blockIdx.x; first < written; first += gridDim.x) {
+        // Where the burst of that number landed, and the last one that landed there.
+        const u32 slot = (first + arguments.first_slot) % slots;
+        const u32 burst = first + (issued - 1 - first) / slots * slots;
         const uint4* stored = reinterpret_cast<const uint4*>(ring + static_cast<u64>(slot) * arguments.burst_bytes);
         for (u32 vector = threadIdx.x; vector < vectors; vector += blockDim.x) {
             const uint4 seen = stored[vector];

@@ -11,30 +11,42 @@ from xstage_tune.devices.cuda.pattern import PIECE_WORDS, burst_words, count_mis
 RING_BYTES = 24 * 1024
 
 
-def written(issued: list[int], burst_bytes: int, launch_nonce: int) -> NDArray[np.uint8]:
+def written(issued: list[int], burst_bytes: int, launch_nonce: int, first_slot: int = 0) -> NDArray[np.uint8]:
     """Host memory after a launch, built store by store as the producers make them."""
-    memory = np.full((len(issued), RING_BYTES), 0xA5, np.uint8)
     slots = RING_BYTES // burst_bytes
+    memory = np.full((len(issued), slots * burst_bytes), 0xA5, np.uint8)
     for producer, bursts in enumerate(issued):
         for burst in range(bursts):
             words = burst_words(launch_nonce, burst_bytes)
             words[::PIECE_WORDS] = burst
-            begin = burst % slots * burst_bytes
+            begin = (burst + first_slot) % slots * burst_bytes
             memory[producer, begin : begin + burst_bytes] = words.view(np.uint8)
     return memory.reshape(-1)
 
 
-def check(memory: NDArray[np.uint8], issued: list[int], burst_bytes: int, launch: int) -> tuple[int, int]:
-    return count_mismatches(memory, RING_BYTES, burst_bytes, np.array(issued, np.uint32), nonce(launch))
+def check(
+    memory: NDArray[np.uint8], issued: list[int], burst_bytes: int, launch: int, first_slot: int = 0
+) -> tuple[int, int]:
+    slots = RING_BYTES // burst_bytes
+    return count_mismatches(
+        memory, slots, burst_bytes, np.array(issued, np.uint32), nonce(launch), first_slot
+    )
 
 
 @pytest.mark.parametrize("burst_bytes", [16, 1024, 4096, 5120, 8192, 24 * 1024])
 @pytest.mark.parametrize("issued", [[0, 1, 2], [5, 6, 7], [40, 3, 100]])
 def test_what_the_producers_store_passes(burst_bytes: int, issued: list[int]) -> None:
-    memory = written(issued, burst_bytes, nonce(3))
     slots = RING_BYTES // burst_bytes
+    first_slot = slots * 2 // 3
+    memory = written(issued, burst_bytes, nonce(3), first_slot)
     expected_bytes = sum(min(bursts, slots) for bursts in issued) * burst_bytes
-    assert check(memory, issued, burst_bytes, 3) == (expected_bytes, 0)
+    assert check(memory, issued, burst_bytes, 3, first_slot) == (expected_bytes, 0)
+
+
+def test_bursts_in_other_slots_than_told_are_wrong() -> None:
+    memory = written([3], 4096, nonce(0), first_slot=1)
+    assert check(memory, [3], 4096, 0, first_slot=1)[1] == 0
+    assert check(memory, [3], 4096, 0, first_slot=2)[1] > 4096
 
 
 def test_memory_that_nothing_wrote_is_all_wrong() -> None:

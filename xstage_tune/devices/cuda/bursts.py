@@ -9,7 +9,7 @@ from cuda.core import Device, Kernel, Stream
 from numpy.typing import NDArray
 
 from xstage_tune.devices.base import BurstPoint
-from xstage_tune.devices.cuda.destination import Destination, ring_bytes
+from xstage_tune.devices.cuda.destination import Destination, RingLayout
 from xstage_tune.devices.cuda.driver import launch, synchronize
 from xstage_tune.devices.cuda.memory import GpuMemory
 from xstage_tune.errors import DeviceError, UsageError
@@ -37,6 +37,8 @@ BURST_ARGUMENTS = np.dtype(
         ("span_capacity", "<u4"),
         ("gap_cycles", "<u4"),
         ("producers", "<u4"),
+        ("first_slot", "<u4"),
+        ("padding", "<u4"),
         ("idle_sms", "<u8", (4,)),
     ]
 )
@@ -109,7 +111,12 @@ class BurstLauncher:
         self._spans = GpuMemory(device, span_bytes, device)
 
     def run(
-        self, kernels: BurstKernels, point: BurstPoint, destination: Destination, nonce: int
+        self,
+        kernels: BurstKernels,
+        point: BurstPoint,
+        destination: Destination,
+        layout: RingLayout,
+        nonce: int,
     ) -> SpanTable:
         """Launch one point and wait for it.
 
@@ -118,7 +125,7 @@ class BurstLauncher:
             DeviceError: the launch failed, hung, or its producers did not all start.
         """
         check_point(point, self._sm_count)
-        arguments = self._arguments(point, destination, nonce)
+        arguments = self._arguments(point, destination, layout, nonce)
         self._control.fill_zero(self._stream)
         launch(
             kernels.periodic if point.mode == "periodic" else kernels.isolated,
@@ -139,10 +146,13 @@ class BurstLauncher:
         for memory in (self._control, self._lanes, self._spans):
             memory.close()
 
-    def _arguments(self, point: BurstPoint, destination: Destination, nonce: int) -> NDArray[np.void]:
+    def _arguments(
+        self, point: BurstPoint, destination: Destination, layout: RingLayout, nonce: int
+    ) -> NDArray[np.void]:
         arguments = np.zeros(1, BURST_ARGUMENTS)
         arguments["destination"] = destination.address
-        arguments["ring_bytes"] = ring_bytes(destination.nbytes, point)
+        arguments["ring_bytes"] = layout.ring_bytes
+        arguments["first_slot"] = layout.first_slot
         arguments["spacing_ns"] = point.gap_ns if point.mode == "isolated" else 0
         arguments["window_ns"] = point.window_ns
         arguments["control"] = self._control.address

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -30,24 +31,45 @@ VERIFY_ARGUMENTS = np.dtype(
         ("mismatched_vectors", "<u8"),
         ("burst_bytes", "<u4"),
         ("nonce", "<u4"),
+        ("first_slot", "<u4"),
+        ("padding", "<u4"),
     ]
 )
+#: Odd and large: successive launches start far apart in any ring.
+_SLOT_STRIDE = 2654435761
 
 
-def ring_bytes(total_bytes: int, point: BurstPoint) -> int:
-    """Bytes of one producer's ring: a whole number of bursts, all rings within ``total_bytes``.
+@dataclass(frozen=True, slots=True)
+class RingLayout:
+    """How a launch lays its bursts out: a ring of ``slots`` bursts a producer, one ring after another."""
+
+    burst_bytes: int
+    slots: int
+    first_slot: int
+
+    @property
+    def ring_bytes(self) -> int:
+        """Bytes of one producer's ring."""
+        return self.slots * self.burst_bytes
+
+
+def ring_layout(total_bytes: int, point: BurstPoint, launch: int) -> RingLayout:
+    """Rings that fill ``total_bytes``, entered at another place by each launch.
+
+    Which addresses are written moves Q of few producers by a tenth: launches that all began at the same ones
+    would measure that and not the path.
 
     Raises:
         UsageError: not even one burst a producer fits.
     """
-    share = total_bytes // point.producers // point.burst_bytes * point.burst_bytes
-    if share == 0:
+    slots = total_bytes // point.producers // point.burst_bytes
+    if slots == 0:
         raise UsageError(
             f"{point.producers} bursts of {point.burst_bytes} bytes do not fit the {total_bytes >> 20} MiB "
             "destination",
             "use smaller bursts or fewer producers",
         )
-    return share
+    return RingLayout(point.burst_bytes, slots, launch * _SLOT_STRIDE % slots)
 
 
 class Destination(Protocol):
@@ -56,7 +78,7 @@ class Destination(Protocol):
     address: int
     nbytes: int
 
-    def verify(self, point: BurstPoint, issued: NDArray[np.uint32], nonce: int) -> Verification:
+    def verify(self, layout: RingLayout, issued: NDArray[np.uint32], nonce: int) -> Verification:
         """Have the owner compare its memory with what ``issued[k]`` bursts of producer ``k`` leave."""
         ...
 
@@ -77,10 +99,13 @@ class HostDestination:
         self.address = self._memory.address
         self.nbytes = nbytes
 
-    def verify(self, point: BurstPoint, issued: NDArray[np.uint32], nonce: int) -> Verification:
+    def verify(self, layout: RingLayout, issued: NDArray[np.uint32], nonce: int) -> Verification:
         """See :class:`Destination`."""
-        ring = ring_bytes(self.nbytes, point)
-        return Verification(*count_mismatches(self._memory.bytes, ring, point.burst_bytes, issued, nonce))
+        return Verification(
+            *count_mismatches(
+                self._memory.bytes, layout.slots, layout.burst_bytes, issued, nonce, layout.first_slot
+            )
+        )
 
     def copy_from(self, source: GpuMemory, stream: Stream) -> None:
         """See :class:`Destination`."""
@@ -108,7 +133,7 @@ class GpuDestination:
         self.address = self._memory.address
         self.nbytes = nbytes
 
-    def verify(self, point: BurstPoint, issued: NDArray[np.uint32], nonce: int) -> Verification:
+    def verify(self, layout: RingLayout, issued: NDArray[np.uint32], nonce: int) -> Verification:
         """See :class:`Destination`."""
         self._owner.set_current()
         scratch = GpuMemory(self._owner, 8 + issued.nbytes, self._owner)
@@ -117,17 +142,17 @@ class GpuDestination:
             counts = np.concatenate([np.zeros(2, np.uint32), issued.astype(np.uint32)])
             scratch.write(counts, stream)
             arguments = np.zeros(1, VERIFY_ARGUMENTS)
-            ring = ring_bytes(self.nbytes, point)
             arguments["destination"] = self.address
-            arguments["ring_bytes"] = ring
+            arguments["ring_bytes"] = layout.ring_bytes
             arguments["issued"] = scratch.address + 8
             arguments["mismatched_vectors"] = scratch.address
-            arguments["burst_bytes"] = point.burst_bytes
+            arguments["burst_bytes"] = layout.burst_bytes
             arguments["nonce"] = nonce
+            arguments["first_slot"] = layout.first_slot
             launch(
                 self._kernel,
                 stream,
-                grid=(8, point.producers),
+                grid=(8, len(issued)),
                 threads=_VERIFY_THREADS,
                 shared_bytes=0,
                 arguments=arguments,
@@ -139,8 +164,7 @@ class GpuDestination:
         finally:
             scratch.close()
             self._sender.set_current()
-        slots = ring // point.burst_bytes
-        checked = int(np.minimum(issued, slots).sum()) * point.burst_bytes
+        checked = int(np.minimum(issued, layout.slots).sum()) * layout.burst_bytes
         return Verification(checked, int(mismatched[0]) * _VECTOR_BYTES)
 
     def copy_from(self, source: GpuMemory, stream: Stream) -> None:

@@ -30,6 +30,7 @@ from xstage_tune.devices.cuda.destination import (
     find_peer,
     measure_copy_rate,
     open_destination,
+    ring_layout,
 )
 from xstage_tune.devices.cuda.driver import allow_shared_memory, check, launch, synchronize
 from xstage_tune.devices.cuda.memory import GpuMemory
@@ -140,6 +141,7 @@ class CudaDevice:
         kernels, compiled = self._kernels_of(point.flavour)
         entry = compiled.entries[f"{point.mode}_bursts"]
         number, launch_nonce = self._number, nonce(self._launches)
+        layout = ring_layout(destination.nbytes, point, self._launches)
         self._number += 1
         self._launches += 1
         before = self._monitor.state()
@@ -148,7 +150,7 @@ class CudaDevice:
         with nvtx.annotate(
             f"{self._label}/{number}", domain="xstage-tune", category=point.mode, payload=number
         ):
-            table = self._launcher.run(kernels, point, destination, launch_nonce)
+            table = self._launcher.run(kernels, point, destination, layout, launch_nonce)
         info = LaunchInfo(
             kernel=f"{point.mode}_bursts[{point.flavour}]",
             kernel_sha256=compiled.sha256,
@@ -161,7 +163,7 @@ class CudaDevice:
             before=before,
             after=self._monitor.state(),
         )
-        verification = destination.verify(point, table.lanes["issued"], launch_nonce)
+        verification = destination.verify(layout, table.lanes["issued"], launch_nonce)
         return BurstRun(point, table, verification, info)
 
     def _paths(self) -> tuple[StorePath, ...]:
