@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import re
 from dataclasses import replace
-from html.parser import HTMLParser
 from itertools import pairwise
 from xml.etree import ElementTree
 
@@ -14,6 +13,7 @@ import pytest
 from rich.console import Console
 
 from tests.report import results
+from tests.report.pages import Page, plain
 from xstage_tune.calibration.result import CalibrationResult, DrainPoints, Finding, GapCurve, IsolatedCurve
 from xstage_tune.report.calibration_tables import platform_tables
 from xstage_tune.report.figure import Figure
@@ -21,7 +21,6 @@ from xstage_tune.report.html import render_html
 from xstage_tune.report.panels import calibration_figure
 from xstage_tune.report.svg import render_svg
 from xstage_tune.report.terminal_plot import TerminalPlot
-from xstage_tune.report.typeset import typeset
 
 _SVG = "{http://www.w3.org/2000/svg}"
 _EMPTY = np.empty(0)
@@ -187,45 +186,14 @@ def test_terminal_plot_prints_on_a_console_without_unicode(figure: Figure) -> No
     assert printed(figure, 80, encoding="ascii").isascii()
 
 
-class _Tags(HTMLParser):
-    """Checks nesting, and collects text and the values of attributes that fetch."""
-
-    VOID = frozenset({"meta"})
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.fetched: list[str] = []
-        self.text: list[str] = []
-        self.feed(text)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.fetched += [value or "" for name, value in attrs if name in ("src", "href")]
-        if tag not in self.VOID:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        self.text.append(data)
-
-
-def plain(text: str) -> str:
-    """``text`` as a page prints it, without its markup."""
-    return "".join(piece for piece, _ in typeset(text))
-
-
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 def test_html_is_balanced_and_fetches_nothing(case) -> None:  # type: ignore[no-untyped-def]
-    page = _Tags(render_html(case()))
-    assert page.open == []
-    assert page.fetched == []
+    assert Page(render_html(case())).fetched == []
 
 
 def test_html_has_every_cell_note_and_finding() -> None:
     result = results.calibration(findings=results.FINDINGS)
-    text = "".join(_Tags(render_html(result)).text)
+    text = Page(render_html(result)).text
     for table in platform_tables(result.platform):
         assert all(plain(cell) in text for row in table.rows for cell in row)
         assert all(plain(note) in text for note in table.notes)

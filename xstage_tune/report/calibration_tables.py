@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 from rich.console import Group, RenderableType
@@ -14,6 +15,7 @@ from xstage_tune.report.format import ABSENT, byte_count, duration, factor, id_r
 from xstage_tune.report.tables import Column, TableData, render_table
 
 _PRODUCERS = Column("K", "right")
+_MOST_SOURCE_NOTES = 3
 
 
 def calibration_report(result: CalibrationResult) -> RenderableType:
@@ -68,46 +70,50 @@ def _headline(platform: PlatformProfile) -> TableData:
 
 def _issue(platform: PlatformProfile) -> TableData:
     points = sorted(platform.issue, key=lambda point: (point.flavour, point.producers, point.burst_bytes))
-    return TableData(
-        "Issue time without backpressure, T0",
-        (Column("stores"), _PRODUCERS, Column("B", "right"), Column("T0 [95% interval]", "right")),
-        tuple(
-            (
-                point.flavour,
-                str(point.producers),
-                byte_count(point.burst_bytes),
-                duration(point.ns, point.ci95),
-            )
-            for point in points
+    return _sourced(
+        TableData(
+            "Issue time without backpressure, T0",
+            (Column("stores"), _PRODUCERS, Column("B", "right"), Column("T0 [95% interval]", "right")),
+            tuple(
+                (
+                    point.flavour,
+                    str(point.producers),
+                    byte_count(point.burst_bytes),
+                    duration(point.ns, point.ci95),
+                )
+                for point in points
+            ),
+            sections=_sections([point.flavour for point in points]),
         ),
-        _sources(point.source for point in points),
-        _sections([point.flavour for point in points]),
+        [point.source for point in points],
     )
 
 
 def _capacity(platform: PlatformProfile) -> TableData:
     points = sorted(platform.capacity, key=lambda point: (point.flavour, point.producers))
-    return TableData(
-        "Outstanding capacity, Q",
-        (
-            Column("stores"),
-            _PRODUCERS,
-            Column("Q [95% interval]", "right"),
-            Column("Q/K", "right"),
-            Column("knee"),
-        ),
-        tuple(
+    return _sourced(
+        TableData(
+            "Outstanding capacity, Q",
             (
-                point.flavour,
-                str(point.producers),
-                byte_count(point.bytes, point.ci95),
-                byte_count(point.bytes / point.producers),
-                "reached" if point.knee_reached else "not reached, lower bound",
-            )
-            for point in points
+                Column("stores"),
+                _PRODUCERS,
+                Column("Q [95% interval]", "right"),
+                Column("Q/K", "right"),
+                Column("knee"),
+            ),
+            tuple(
+                (
+                    point.flavour,
+                    str(point.producers),
+                    byte_count(point.bytes, point.ci95),
+                    byte_count(point.bytes / point.producers),
+                    "reached" if point.knee_reached else "not reached, lower bound",
+                )
+                for point in points
+            ),
+            sections=_sections([point.flavour for point in points]),
         ),
-        _sources(point.source for point in points),
-        _sections([point.flavour for point in points]),
+        [point.source for point in points],
     )
 
 
@@ -220,6 +226,15 @@ def _finding(finding: Finding) -> RenderableType:
     if finding.hint:
         text.append(f"\n  try: {finding.hint}")
     return text
+
+
+def _sourced(table: TableData, sources: Sequence[str]) -> TableData:
+    """``table`` with the source of each row: as notes where they are few, else in a column of their own."""
+    notes = _sources(sources)
+    if len(notes) <= _MOST_SOURCE_NOTES:
+        return replace(table, notes=(*table.notes, *notes))
+    rows = tuple((*row, source) for row, source in zip(table.rows, sources, strict=True))
+    return replace(table, columns=(*table.columns, Column("source")), rows=rows)
 
 
 def _sources(sources: Iterable[str]) -> tuple[str, ...]:

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 from xstage_tune.calibration.result import CalibrationResult
 from xstage_tune.devices.base import throttling
-from xstage_tune.report.format import byte_count
+from xstage_tune.platforms.schema import PlatformProfile
+from xstage_tune.report.format import byte_count, percent, rate
 from xstage_tune.report.html import calibration_blocks
 from xstage_tune.report.page import Block, render_page
 from xstage_tune.report.tables import Column, TableData
@@ -18,7 +19,35 @@ from xstage_tune.store.models import Run
 def render_run(run: Run, result: CalibrationResult, launches: Sequence[StoredLaunch]) -> str:
     """The page of ``run``, whose launches were fitted to ``result``."""
     blocks = (*calibration_blocks(result), Block(tables=(_run(run, launches), _launches(launches))))
-    return render_page(f"Calibration {run.id}", blocks)
+    return render_page(f"Calibration of {result.platform.name}", blocks, _lead(run, result.platform))
+
+
+def _lead(run: Run, platform: PlatformProfile) -> tuple[str, ...]:
+    """What the run found, in words."""
+    drain, gpu = platform.drain, platform.gpu
+    of_copy = ""
+    if drain.copy_engine_bytes_per_s:
+        share = percent(100 * drain.bytes_per_s / drain.copy_engine_bytes_per_s, 1)
+        of_copy = f", {share} of the copy engine's rate"
+    held = ", ".join(
+        f"{byte_count(point.bytes)} ({point.flavour})"
+        for point in platform.capacity
+        if point.producers == gpu.sm_count and point.knee_reached
+    )
+    capacity = f" {gpu.sm_count} producers may have Q = {held} outstanding." if held else ""
+    found = (
+        f"Remote stores of the {gpu.name} on path {platform.path} drain at R = "
+        f"{rate(drain.bytes_per_s, drain.ci95)}{of_copy}.{capacity}"
+    )
+    errors = platform.validation
+    if errors is None:
+        return (found,)
+    checked = (
+        f"On {errors.points} points that the fit never saw, the law predicts the period within "
+        f"{percent(errors.period_median_pct)} in the median and {percent(errors.period_p95_pct)} at p95. "
+        f"Run {run.id}."
+    )
+    return (found, checked)
 
 
 def _run(run: Run, launches: Sequence[StoredLaunch]) -> TableData:

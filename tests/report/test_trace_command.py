@@ -1,0 +1,101 @@
+"""``trace``: a run's launches, a study's answer, the cap and wrong asks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.conftest import RunCli
+from tests.report.conftest import Kept
+from tests.report.spans import assert_loads_in_perfetto, names, read_trace, slices
+from tests.store.bursts import DEVICE, make_burst
+from xstage_tune.report.simulated import Simulations
+from xstage_tune.report.study_case import load_study
+from xstage_tune.store.facade import Store
+
+
+def test_a_run_is_traced_launch_by_launch(kept: Kept, run_cli: RunCli, tmp_path: Path) -> None:
+    file = tmp_path / "run.json.gz"
+    ended = run_cli("trace", "--run", kept.calibration.run_id, "-o", str(file), "--store", str(kept.file))
+    assert (ended.exit_code, ended.stdout) == (0, f"{file}\n")
+    trace = read_trace(file)
+    assert_loads_in_perfetto(trace)
+    assert trace["otherData"]["run"] == kept.calibration.run_id
+    with Store.open(kept.file) as store:
+        launches = store.launches(kept.calibration.run_id)
+    assert [event["args"]["launch"] for event in slices(trace, pid=1)] == [each.sequence for each in launches]
+
+
+def test_one_launch_has_all_its_spans(kept: Kept, run_cli: RunCli, tmp_path: Path) -> None:
+    file = tmp_path / "run.json.gz"
+    asked = ("--run", kept.calibration.run_id, "--launch", "1", "--store", str(kept.file))
+    assert run_cli("trace", *asked, "-o", str(file)).exit_code == 0
+    trace = read_trace(file)
+    with Store.open(kept.file) as store:
+        launch = store.launches(kept.calibration.run_id)[1]
+        spans = launch.table().spans
+    assert len(slices(trace, pid=2)) == len(spans)
+    assert slices(trace, pid=1)[0]["args"]["burst_bytes"] == launch.point.burst_bytes
+    assert set(names(trace, "thread_name").values()) == {
+        "launch", *(f"CTA {lane} issue" for lane in range(launch.point.producers))
+    }  # fmt: skip
+
+
+def test_what_the_cap_leaves_out_is_said_on_stderr(kept: Kept, run_cli: RunCli, tmp_path: Path) -> None:
+    file = tmp_path / "run.json.gz"
+    asked = ("--run", "latest", "--launch", "0", "--max-events", "10", "--store", str(kept.file))
+    ended = run_cli("trace", *asked, "-o", str(file))
+    assert len(slices(read_trace(file), pid=2)) == 10
+    assert "spans are left out" in ended.stderr
+    assert ended.stdout == f"{file}\n"
+
+
+def test_every_rank_of_a_launch_is_a_process(run_cli: RunCli, tmp_path: Path) -> None:
+    store_file, file = tmp_path / "store.db", tmp_path / "t.json.gz"
+    with Store.open(store_file) as store, store.begin_run(kind="run", argv=[], device=DEVICE) as run:
+        run.add_launch(0, make_burst(1))
+        run.add_launch(0, make_burst(1), rank=3)
+    assert run_cli("trace", "--run", run.id, "-o", str(file), "--store", str(store_file)).exit_code == 0
+    assert set(names(read_trace(file), "process_name").values()) == {"launches", "rank 0", "rank 3"}
+
+
+def test_latest_run_is_the_last_one_with_spans(run_cli: RunCli, tmp_path: Path) -> None:
+    store_file, file = tmp_path / "store.db", tmp_path / "t.json.gz"
+    with Store.open(store_file) as store:
+        with store.begin_run(kind="run", argv=[], device=DEVICE) as traced:
+            traced.add_launch(0, make_burst(1))
+        with store.begin_run(kind="run", argv=[], device=DEVICE):
+            pass
+    assert run_cli("trace", "--run", "latest", "-o", str(file), "--store", str(store_file)).exit_code == 0
+    assert read_trace(file)["otherData"]["run"] == traced.id
+
+
+def test_a_launch_that_is_not_there_is_an_error(kept: Kept, run_cli: RunCli, tmp_path: Path) -> None:
+    asked = ("--run", "latest", "--launch", "9999", "--store", str(kept.file))
+    ended = run_cli("trace", *asked, "-o", str(tmp_path / "t.json.gz"))
+    assert ended.exit_code == 2
+    assert "has no launch 9999: they are numbered 0 to" in ended.stderr
+
+
+def test_a_studys_answer_is_traced_with_both_roles_and_its_queue(
+    kept: Kept, run_cli: RunCli, tmp_path: Path
+) -> None:
+    file = tmp_path / "study.json.gz"
+    assert run_cli("trace", "--study", kept.moe, "-o", str(file), "--store", str(kept.file)).exit_code == 0
+    trace = read_trace(file)
+    assert_loads_in_perfetto(trace)
+    with Store.open(kept.file) as store:
+        study = load_study(store, kept.moe)
+    run = Simulations(study.workload, study.platform).case(study.answer).run
+    threads = set(names(trace, "thread_name").values())
+    assert {"CTA 0 mainloop", "CTA 0 issue"} <= threads
+    issues = [event for event in slices(trace, pid=2) if event["name"] == "issue"]
+    assert len(issues) == run.streams.tiles
+    whole = slices(trace, pid=1)[0]
+    assert whole["dur"] * 1e3 <= run.makespan_ns + 1
+    queue = [event["args"]["bytes"] for event in trace["traceEvents"] if event["ph"] == "C"]
+    assert 0 < max(queue) <= run.peak_occupancy_bytes + 1
+
+
+def test_a_launch_of_a_study_is_refused(kept: Kept, run_cli: RunCli, tmp_path: Path) -> None:
+    asked = ("--study", kept.moe, "--launch", "0", "--store", str(kept.file))
+    assert run_cli("trace", *asked, "-o", str(tmp_path / "t.json.gz")).exit_code == 2
