@@ -107,17 +107,33 @@ def scaled(figure: RunFigures, factor: float) -> RunFigures:
 
 def test_a_wide_interval_is_refused(figures: list[RunFigures], refit: Refit) -> None:
     rng = np.random.default_rng(0)
-    noisy = [scaled(figure, 1 + 0.1 * rng.standard_normal()) for figure in figures]
+    sizes = sorted({(f.point.producers, f.point.burst_bytes) for f in figures})
+    factor = dict(zip(sizes, 1 + 0.1 * rng.standard_normal(len(sizes)), strict=True))
+    noisy = [scaled(f, factor[f.point.producers, f.point.burst_bytes]) for f in figures]
     finding = found(refit(noisy), "drain-interval-wide")
     assert finding.severity == "refuse"
     assert "allowed 5%" in finding.message
 
 
-def test_uneven_repeats_are_refused(figures: list[RunFigures], refit: Refit) -> None:
-    drifted = [scaled(f, 1.03) if f.point.repeat == 2 else f for f in figures]
-    finding = found(refit(drifted), "repeat-uneven")
+def test_launches_that_traffic_slowed_are_told_and_do_not_move_the_rate(
+    figures: list[RunFigures], refit: Refit, calibrated: Calibrated
+) -> None:
+    slowed = [scaled(f, 0.9) if f.point.repeat == 2 and f.point.burst_bytes == 8192 else f for f in figures]
+    result = refit(slowed)
+    finding = found(result, "path-disturbed")
+    assert finding.severity == "warn"
+    assert "at most by 10." in finding.message
+    rate = calibrated.result.platform.drain.bytes_per_s
+    assert result.platform.drain.bytes_per_s == pytest.approx(rate, rel=1e-3)
+
+
+def test_a_path_disturbed_in_a_third_of_the_launches_is_refused(
+    figures: list[RunFigures], refit: Refit
+) -> None:
+    drifted = [scaled(f, 0.9) if f.point.repeat == 2 else f for f in figures]
+    finding = found(refit(drifted), "path-disturbed")
     assert finding.severity == "refuse"
-    assert "K=33 B=16384" in finding.message
+    assert "allowed in 25% of them" in finding.message
 
 
 def test_a_size_that_drains_at_another_rate_is_told(figures: list[RunFigures], refit: Refit) -> None:

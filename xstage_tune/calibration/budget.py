@@ -28,6 +28,7 @@ class Budget:
     window_bytes: int
     window_spans: int
     window_bursts: int
+    drain_launches: int  # spread over the sweep: other traffic on the path lasts longer than a window
     # Plateaus (T0).
     issue_bytes: tuple[int, ...]
     plateau_bursts: int
@@ -61,9 +62,10 @@ class Budget:
 QUICK = Budget(
     producers=(32, 0.5, 1.0),
     drain_bytes=(4 * KIB, 8 * KIB, 32 * KIB),
-    window_bytes=48 * MIB,
+    window_bytes=32 * MIB,
     window_spans=12_000,
     window_bursts=24,
+    drain_launches=3,
     issue_bytes=(2 * KIB, 8 * KIB, 16 * KIB, 32 * KIB),
     plateau_bursts=16,
     plateau_launches=3,
@@ -90,25 +92,26 @@ QUICK = Budget(
 FULL = Budget(
     producers=(8, 16, 32, 0.5, 0.75, 1.0),
     drain_bytes=(2 * KIB, 4 * KIB, 8 * KIB, 16 * KIB, 32 * KIB),
-    window_bytes=192 * MIB,
-    window_spans=48_000,
+    window_bytes=80 * MIB,
+    window_spans=20_000,
     window_bursts=32,
+    drain_launches=3,
     issue_bytes=(2 * KIB, 4 * KIB, 8 * KIB, 16 * KIB, 24 * KIB, 32 * KIB, 48 * KIB),
     plateau_bursts=24,
     plateau_launches=5,
     coarse_mib=(0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0),
     dense=(0.6, 0.7, 0.8, 0.86, 0.92, 0.96, 1.0, 1.04, 1.08, 1.14, 1.2, 1.3, 1.45, 1.7, 2.0),
-    isolated_bursts=14,
+    isolated_bursts=10,
     isolated_launches=3,
     sweeps=((1.0, 8 * KIB), (1.0, 16 * KIB), (0.5, 16 * KIB), (32, 16 * KIB)),
     gap_factors=(0.15, 0.4, 0.6, 0.75, 0.85, 0.92, 1.0, 1.08, 1.15, 1.3, 1.6, 2.0),
     local_gap_factors=(0.15, 0.4, 0.75, 1.0, 1.3, 2.0),
     sweep_bursts=60,
-    sweep_bytes=128 * MIB,
+    sweep_bytes=96 * MIB,
     local_bursts=24,
     arbitration_bytes=16 * KIB,
     arbitration_repeats=4,
-    arbitration_repeat_bytes=768 * MIB,
+    arbitration_repeat_bytes=640 * MIB,
     arbitration_window_bytes=64 * MIB,
     arbitration_subsets=((0.67, 16), (0.36, 8), (0.085, 12)),
     secondary_producers=(16, 32, 0.5, 1.0),

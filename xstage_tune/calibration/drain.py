@@ -24,19 +24,36 @@ TRIM = 0.2
 
 
 @dataclass(frozen=True, slots=True)
+class DrainPoint:
+    """One (K, B): the median rate of its launches.
+
+    Other traffic on the path lowers a launch's rate, never raises it, and lasts longer than a window;
+    launches apart in time are not all hit.
+    """
+
+    producers: int
+    burst_bytes: int
+    bytes_per_s: float
+    runs: tuple[PeriodicFigures, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class DrainFit:
-    """R with its interval, and the runs that it came from."""
+    """R with its interval, and the points that it came from."""
 
     bytes_per_s: float
     ci95: tuple[float, float]
     replicates: Floats  # [REPLICATES]
-    runs: tuple[PeriodicFigures, ...]
+    points: tuple[DrainPoint, ...]
 
     @property
-    def spread(self) -> float:
-        """Largest relative deviation of a drain-dominated run from R."""
-        rates = np.array([run.bytes_per_s for run in self.runs])
-        return float(np.abs(rates / self.bytes_per_s - 1).max())
+    def runs(self) -> tuple[PeriodicFigures, ...]:
+        """All launches of all points."""
+        return tuple(run for point in self.points for run in point.runs)
+
+    def worst(self) -> DrainPoint:
+        """The point whose rate differs most from R."""
+        return max(self.points, key=lambda point: abs(point.bytes_per_s / self.bytes_per_s - 1))
 
 
 def drain_dominated(runs: Sequence[PeriodicFigures], issue: IssueModel) -> NDArray[np.bool_]:
@@ -44,11 +61,13 @@ def drain_dominated(runs: Sequence[PeriodicFigures], issue: IssueModel) -> NDArr
 
     Two conditions, fixed before the data are seen: what the producers would offer with no
     backpressure, ``V / (T0 + G)``, exceeds the measured rate by ``OFFERED_MARGIN``; and the rate is at
-    least ``SATURATION_FRACTION`` of the median rate of the upper half of producer counts.
+    least ``SATURATION_FRACTION`` of the median rate of the upper half of producer counts. The rate is that of
+    the run's point, the median of its launches.
     """
     if not runs:
         return np.zeros(0, dtype=np.bool_)
-    rates = np.array([run.bytes_per_s for run in runs])
+    points = {(point.producers, point.burst_bytes): point.bytes_per_s for point in _points(runs)}
+    rates = np.array([points[run.point.producers, run.point.burst_bytes] for run in runs])
     offered = np.array([_offered_bytes_per_s(run, issue) for run in runs])
     pushed = offered >= OFFERED_MARGIN * rates
     if not pushed.any():
@@ -60,20 +79,40 @@ def drain_dominated(runs: Sequence[PeriodicFigures], issue: IssueModel) -> NDArr
 
 
 def fit_drain(runs: Sequence[PeriodicFigures], seed: int) -> DrainFit:
-    """Pool drain-dominated runs: the trimmed mean of their common-window rates.
+    """Pool drain-dominated runs: the trimmed mean over points of the median over each one's launches.
 
-    The interval resamples runs, and within each run its time blocks.
+    The interval resamples points, and within each run its time blocks.
     """
-    rates = np.array([run.bytes_per_s for run in runs])
+    points = _points(runs)
     rng = generator(seed, "drain")
-    block_means = np.array([_resampled_means(run.block_bytes_per_s, rng) for run in runs])
-    drawn = rng.integers(len(runs), size=(REPLICATES, len(runs)))
-    replicates = stats.trim_mean(block_means[drawn, np.arange(REPLICATES)[:, None]], TRIM, axis=1)
+    medians = np.array(
+        [
+            np.median([_resampled_means(run.block_bytes_per_s, rng) for run in point.runs], axis=0)
+            for point in points
+        ]
+    )
+    drawn = rng.integers(len(points), size=(REPLICATES, len(points)))
+    replicates = stats.trim_mean(medians[drawn, np.arange(REPLICATES)[:, None]], TRIM, axis=1)
     return DrainFit(
-        bytes_per_s=float(stats.trim_mean(rates, TRIM)),
+        bytes_per_s=float(stats.trim_mean([point.bytes_per_s for point in points], TRIM)),
         ci95=interval95(replicates),
         replicates=replicates,
-        runs=tuple(runs),
+        points=points,
+    )
+
+
+def _points(runs: Sequence[PeriodicFigures]) -> tuple[DrainPoint, ...]:
+    by_size: dict[tuple[int, int], list[PeriodicFigures]] = {}
+    for run in runs:
+        by_size.setdefault((run.point.producers, run.point.burst_bytes), []).append(run)
+    return tuple(
+        DrainPoint(
+            producers=producers,
+            burst_bytes=burst_bytes,
+            bytes_per_s=float(np.median([run.bytes_per_s for run in same])),
+            runs=tuple(same),
+        )
+        for (producers, burst_bytes), same in by_size.items()
     )
 
 

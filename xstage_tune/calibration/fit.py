@@ -209,7 +209,8 @@ def _drain(drain: DrainFit, copy_rate: CopyRate) -> Drain:
         bytes_per_s=drain.bytes_per_s,
         ci95=drain.ci95,
         copy_engine_bytes_per_s=float(np.median(samples)) if samples else None,
-        source=f"common-window rate of {len(drain.runs)} drain-dominated runs with zero gap",
+        source=f"common-window rate of {len(drain.runs)} drain-dominated launches with zero gap, "
+        f"over {len(drain.points)} (K, B)",
     )
 
 

@@ -61,9 +61,9 @@ class Planner:
         for flavour in self.request.flavours:
             producers = self._producers(flavour)
             for k in producers:
-                points += [
-                    self._zero_gap(flavour, k, b, rate_bytes_per_s) for b in self._drain_sizes(flavour)
-                ]
+                for b in self._drain_sizes(flavour):
+                    point = self._zero_gap(flavour, k, b, rate_bytes_per_s)
+                    points += [replace(point, repeat=repeat) for repeat in range(self.budget.drain_launches)]
                 for b in self.budget.issue_bytes:
                     points += self._plateau(flavour, k, b, rate_bytes_per_s)
                 volumes = [mib * MIB for mib in self.budget.coarse_mib]
@@ -183,10 +183,9 @@ class Planner:
 
     def _saturated(self, rate: float) -> list[BurstPoint]:
         """Repeats with all SMs, and random sets of active SMs, for the arbitration."""
+        window_bytes = self.budget.arbitration_repeat_bytes
         points = [
-            replace(
-                self._saturated_point(self.sm_count, self.budget.arbitration_repeat_bytes, rate), repeat=repeat
-            )
+            replace(self._saturated_point(self.sm_count, window_bytes, rate), repeat=repeat)
             for repeat in range(1, self.budget.arbitration_repeats + 1)
         ]
         for fraction, runs in self.budget.arbitration_subsets:
