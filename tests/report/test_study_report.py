@@ -215,3 +215,23 @@ def test_a_platform_that_has_changed_since_is_refused(store: Store, kept: Kept, 
     with pytest.raises(UsageError, match="its keys differ"):
         load_study(store, kept.moe, str(changed))
     assert load_study(store, kept.moe, str(same)).platform == platform
+
+
+def test_a_workload_of_which_nothing_leaves_the_gpu_has_no_design_test(moe: StudyCase) -> None:
+    alone = replace(moe, workload=moe.workload.model_copy(update={"remote_fraction": 0.0}))
+    text = Page(render_study(alone)).text
+    assert "Nothing leaves the GPU" in text
+    assert "Span distributions" not in text
+
+
+def test_a_search_by_stall_shows_stalls_of_zero(moe: StudyCase) -> None:
+    objectives = [0.0, *range(1, len(moe.evaluations))]
+    evaluations = tuple(
+        replace(one, objective_ns=float(ns)) for one, ns in zip(moe.evaluations, objectives, strict=True)
+    )
+    result = replace(moe.result, objective="stall", bound_ns=0.0)
+    panel = history_plate(replace(moe, result=result, evaluations=evaluations)).panels[0]
+    assert isinstance(panel, Panel)
+    marks = [series for series in panel.series if series.mark in ("points", "hollow")]
+    assert sum(series.x.size for series in marks) == len(evaluations)
+    assert panel.note == ""

@@ -41,7 +41,10 @@ def cuts_table(result: SearchResult) -> TableData:
 
 def _history(study: StudyCase) -> Panel:
     result, evaluations = study.result, study.evaluations
-    axis = Axis(f"{result.objective} of a config", "duration_ns", "log")
+    # A stall may be zero, which a logarithmic axis cannot show.
+    axis = Axis(
+        f"{result.objective} of a config", "duration_ns", "log" if result.objective == "latency" else "linear"
+    )
     drawing = Drawing(Axis("evaluation", "count", "linear"), axis)
     objective_ns = np.array([evaluation.objective_ns for evaluation in evaluations])
     number = np.arange(1.0, objective_ns.size + 1)

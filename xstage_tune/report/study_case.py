@@ -32,7 +32,6 @@ class Evaluation:
 
     config: KernelConfig
     objective_ns: float
-    bound_ns: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +61,7 @@ class StudyCase:
     """A finished study.
 
     Args:
-        created_at: when it began, UTC.
+        created_at: when it began, ISO 8601 in UTC.
         evaluations: in the order in which they ran.
     """
 
@@ -146,7 +145,7 @@ def _evaluations(store: Store, study: Study) -> Iterator[Evaluation]:
         # The answer is kept a second time, with the result as its verification.
         if trial.state == "complete" and trial.objective_ns is not None and not trial.verification:
             config = config_from_keys(trial.params, f"study {study.id}, trial {trial.number}")
-            yield Evaluation(config, trial.objective_ns, trial.bound_ns)
+            yield Evaluation(config, trial.objective_ns)
 
 
 def _workload(study: Study) -> Workload:

@@ -25,6 +25,7 @@ from xstage_tune.report.study_case import StudyCase
 from xstage_tune.report.study_words import (
     answer_words,
     platform_words,
+    remote_fraction,
     search_words,
     verdict_words,
     workload_words,
@@ -53,6 +54,8 @@ def _blocks(study: StudyCase) -> Iterator[Block]:
     yield Block(heading="The answer beside its baselines", tables=(comparison_table(study, cases),))
     yield _timelines(pair)
     yield _activity(pair)
+    if not remote_fraction(study.workload):
+        return
     yield _distributions([*cases, *(case for case in pair if case.coupled)])
     if isinstance(study.workload, AttentionWorkload):
         yield _residuals(study, study.workload)
@@ -69,6 +72,10 @@ def _pair(study: StudyCase, simulations: Simulations, cases: Sequence[Case]) -> 
 
 
 def _design_test(study: StudyCase) -> Block:
+    asked = (workload_words(study.workload), platform_words(study.platform))
+    if not remote_fraction(study.workload):
+        nothing = "Nothing leaves the GPU, so there is no drain to wait for and no design test to make."
+        return Block(heading="Will it stall?", paragraphs=(*asked, nothing))
     points = [
         OperatingPoint(one, audit(study.workload, study.platform, one.config)) for one in study.chosen()
     ]
@@ -76,11 +83,7 @@ def _design_test(study: StudyCase) -> Block:
     shown = [default] if default is answer else [default, answer]
     return Block(
         heading="Will it stall?",
-        paragraphs=(
-            workload_words(study.workload),
-            platform_words(study.platform),
-            *(verdict_words(point.audit, point.chosen.title) for point in shown),
-        ),
+        paragraphs=(*asked, *(verdict_words(point.audit, point.chosen.title) for point in shown)),
         figure=operating_plate(points),
         caption=(
             "Each config at its gap and burst on the law of the calibrated platform. Left of G* remote "

@@ -33,10 +33,20 @@ def search_words(study: StudyCase) -> str:
     """How the answer was found."""
     result = study.result
     ties = len(result.ties)
-    tied = f"; {ties} other configs cannot be told from it" if ties else ""
+    tied = f"; {_counted(ties, 'other config')} cannot be told from it" if ties else ""
     kind = "simulated" if result.device == "simulator" else f"measured on {result.device}"
     how = f"{kind}; sampler {result.sampler}, seed {result.seed}"
-    return f"{result.evaluations:,} configs were evaluated ({how}). Stopped: {result.stopped}{tied}."
+    return (
+        f"{_counted(result.evaluations, 'config')} evaluated ({how}). Stopped: {result.stopped}{tied}. "
+        f"Study {result.study_id}, begun {study.created_at[:16].replace('T', ' ')} UTC."
+    )
+
+
+def remote_fraction(workload: Workload) -> float:
+    """Share of the bytes that leave the GPU."""
+    if isinstance(workload, MoeWorkload):
+        return workload.combine_remote_fraction
+    return workload.output_remote_fraction
 
 
 def workload_words(workload: Workload) -> str:
@@ -87,16 +97,21 @@ def _layer_words(layer: MoeWorkload) -> str:
     mean = layer.assignments / layer.ep_degree
     return (
         f"hidden {layer.hidden:,}, expert intermediate {layer.intermediate:,}, {layer.experts} experts, "
-        f"top-{layer.top_k}, {layer.precision}, {layer.ep_degree} ranks of {layer.tokens_per_rank:,} tokens, "
-        f"{layer.routing.kind} routing. The busiest rank computes {int(tokens.sum()):,} rows, "
-        f"{tokens.sum() / mean:.2f}x the mean, and {percent(100 * layer.combine_remote_fraction, 1)} of its "
+        f"top-{layer.top_k}, {layer.precision}, {_counted(layer.ep_degree, 'rank')} of "
+        f"{_counted(layer.tokens_per_rank, 'token')}, "
+        f"{layer.routing.kind} routing. The busiest rank computes {_counted(int(tokens.sum()), 'row')}, "
+        f"{tokens.sum() / mean:.2f}x the mean, and {percent(100 * remote_fraction(layer), 1)} of its "
         "Combine bytes leave the GPU."
     )
 
 
 def _attention_words(workload: AttentionWorkload) -> str:
     return (
-        f"{workload.tokens:,} tokens, {workload.heads} heads of {workload.head_dim} over {workload.degree} "
-        f"ranks, so {workload.local_heads} each, {workload.dtype}; "
-        f"{percent(100 * workload.output_remote_fraction, 1)} of the output leaves the GPU."
+        f"{_counted(workload.tokens, 'token')}, {_counted(workload.heads, 'head')} of {workload.head_dim} "
+        f"over {_counted(workload.degree, 'rank')}, {workload.dtype}; "
+        f"{percent(100 * remote_fraction(workload), 1)} of the output leaves the GPU."
     )
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

@@ -75,7 +75,7 @@ def stylesheet() -> str:
     return (
         _colour_rules(dark=False)
         + ".hollow{stroke-width:1.5}.filled{stroke-width:0.6}.grid,.axis{stroke-width:1}"
-        + ".bar,.area{stroke:none}.pale{fill-opacity:0.45}.area{fill-opacity:0.16}"
+        + ".pale{fill-opacity:0.45}.area{fill-opacity:0.16}"
         + f"@media (prefers-color-scheme: dark){{{_colour_rules(dark=True)}}}"
     )
 
@@ -85,6 +85,6 @@ def _colour_rules(*, dark: bool) -> str:
     for name, pair in [("n", _NEUTRAL), *((f"c{slot}", inks) for slot, inks in enumerate(_INKS))]:
         colour = pair[dark]
         rules.append(f".{name}{{stroke:{colour}}}")
-        rules.append(f".{name}.filled,.{name}.bar,.{name}.area{{fill:{colour}}}")
+        rules.append(f".{name}.filled{{fill:{colour}}}.{name}.bar,.{name}.area{{fill:{colour};stroke:none}}")
     page = _THEME["page"][1][dark]
     return "".join(rules) + f".hollow{{fill:{page}}}.filled{{stroke:{page}}}"
