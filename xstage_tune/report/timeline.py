@@ -26,7 +26,11 @@ class Window(NamedTuple):
     """Part of a launch that is shown, in ns after its begin."""
 
     begin_ns: float
-    end_ns: float
+    length_ns: float
+
+    @property
+    def end_ns(self) -> float:
+        return self.begin_ns + self.length_ns
 
 
 def timeline_plate(cases: tuple[Case, Case]) -> Plate:
@@ -79,7 +83,7 @@ def fullest_window(case: Case, length_ns: float) -> Window:
     begins = np.union1d(series.time_ns[series.time_ns <= last_ns], [last_ns])
     within = np.interp(begins + length_ns, series.time_ns, held) - np.interp(begins, series.time_ns, held)
     begin_ns = float(begins[int(np.argmax(np.round(within / max(1.0, held[-1]), 12)))])
-    return Window(begin_ns, begin_ns + length_ns)
+    return Window(begin_ns, length_ns)
 
 
 def _window_length_ns(cases: Sequence[Case]) -> float:
@@ -110,15 +114,15 @@ def _lanes(key: str, case: Case, window: Window, sms: Sequence[int]) -> LanePane
 
 
 def _window_axis(window: Window) -> Axis:
-    return Axis("time in the window", "duration_ns", "linear", (0.0, window.end_ns - window.begin_ns))
+    return Axis("time in the window", "duration_ns", "linear", (0.0, window.length_ns))
 
 
 def _bars(case: Case, window: Window, sms: Sequence[int]) -> list[Bars]:
     """Mainloops, issue and waits of the shown SMs, cut at the window's edges; waits come last."""
     table = pipeline_spans(case.run)
     spans = table.spans
-    begin_ns = np.maximum(table.begin_ns(), window.begin_ns) - window.begin_ns
-    end_ns = np.minimum(table.end_ns(), window.end_ns) - window.begin_ns
+    begin_ns = np.maximum(table.begin_ns() - window.begin_ns, 0.0)
+    end_ns = np.minimum(table.end_ns() - window.begin_ns, window.length_ns)
     shown = np.isin(spans["lane"], sms) & (end_ns > begin_ns)
     row = np.zeros(case.run.streams.sms, np.int64)
     row[list(sms)] = _LANES_PER_SM * np.arange(len(sms))
@@ -149,7 +153,7 @@ def _queue(key: str, case: Case, window: Window, highest_bytes: float) -> Panel:
     time_ns = np.concatenate(([window.begin_ns], series.time_ns[inside], [window.end_ns]))
     held = np.interp(time_ns, series.time_ns, series.value)
     drawing.add_explained("accepted, not drained", "area", _QUEUE_COLOUR, time_ns - window.begin_ns, held)
-    _add_capacity(drawing, case, window.end_ns - window.begin_ns)
+    _add_capacity(drawing, case, window.length_ns)
     return drawing.panel(key, "Queue occupancy", strip=True)
 
 
