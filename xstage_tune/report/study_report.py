@@ -62,13 +62,13 @@ def _blocks(study: StudyCase) -> Iterator[Block]:
 
 
 def _pair(study: StudyCase, simulations: Simulations, cases: Sequence[Case]) -> tuple[Case, Case]:
-    """What is shown side by side: a wave and another schedule; of attention both issuers of the answer."""
+    """What is shown side by side: two configs, or where there are no two both issuers of the answer."""
     contrast = study.contrast()
     if contrast is None:
         answer = next(case for case in cases if case.chosen.answer)
         return simulations.case(answer.chosen, coupled=True), answer
-    wave, other = (next(case for case in cases if case.chosen == one) for one in contrast)
-    return wave, other
+    first, second = (next(case for case in cases if case.chosen == one) for one in contrast)
+    return first, second
 
 
 def _design_test(study: StudyCase) -> Block:
