@@ -15,7 +15,8 @@ from xstage_tune.store.facade import Store
 
 def test_a_run_is_traced_launch_by_launch(kept: Kept, run_cli: RunCli, tmp_path: Path) -> None:
     file = tmp_path / "run.json.gz"
-    ended = run_cli("trace", "--run", kept.calibration.run_id, "-o", str(file), "--store", str(kept.file))
+    asked = ("--run", kept.calibration.run_id, "--max-events", "20000", "--store", str(kept.file))
+    ended = run_cli("trace", *asked, "-o", str(file))
     assert (ended.exit_code, ended.stdout) == (0, f"{file}\n")
     trace = read_trace(file)
     assert_loads_in_perfetto(trace)
