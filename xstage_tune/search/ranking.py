@@ -1,13 +1,14 @@
 """Bounds and expected times of every config of a space, and the order in which to try them.
 
-Closed forms only. Predictions come from loads and schedules alone, so configs that differ in nothing that
-either sees are *twins*: of each set of twins the order has one first, the others behind all first ones.
+Closed forms only. Configs that differ in nothing that those see are *twins*: of each set of twins the order
+has one first, the others behind all first ones.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,21 +60,33 @@ def rank_configs(
     judge = _judge(workload, platform)
     judged = [judge(config) for config in configs]
     latency = objective == "latency"
-    bound_ns = np.array([floors.latency_ns if latency else 0.0 for floors, _ in judged])
-    predicted_ns = np.array([p.latency_ns if latency else p.stall_ns for _, p in judged])
-    # Of equal stalls the shorter launch is the better one.
-    second_ns = np.array([prediction.latency_ns for _, prediction in judged])
-    order, twin = _twins_last(np.maximum(predicted_ns, bound_ns), second_ns, _depth(configs))
+    bound_ns = np.array([each.floors.latency_ns if latency else 0.0 for each in judged])
+    latency_ns = np.array([each.prediction.latency_ns for each in judged])
+    stall_ns = np.array([each.prediction.stall_ns for each in judged])
+    predicted_ns = latency_ns if latency else stall_ns
+    # Of equal expectations first the one with less to wait for, or the shorter launch; then the deepest
+    # pipeline, since of twins the one that keeps most in flight is the safest.
+    second_ns = stall_ns if latency else latency_ns
+    order = np.lexsort((-_depth(configs), second_ns, np.maximum(predicted_ns, bound_ns)))
+    twin = _repeats([judged[i].key for i in order])
     return Ranking(
         bound_ns=bound_ns,
         predicted_ns=predicted_ns,
-        order=order,
-        twin=twin,
-        binding=tuple(floors.binding for floors, _ in judged),
+        order=np.concatenate((order[~twin], order[twin])),
+        twin=twin[np.argsort(order)],
+        binding=tuple(each.floors.binding for each in judged),
     )
 
 
-Judge = Callable[[KernelConfig], tuple[Floors, Prediction]]
+class _Judged(NamedTuple):
+    """A config's bound and prediction, and the key of all that they follow from: twins share it."""
+
+    floors: Floors
+    prediction: Prediction
+    key: Hashable
+
+
+Judge = Callable[[KernelConfig], _Judged]
 
 
 def _judge(workload: Workload, platform: PlatformProfile) -> Judge:
@@ -84,10 +97,10 @@ def _judge(workload: Workload, platform: PlatformProfile) -> Judge:
 
 def _moe_judge(workload: MoeWorkload, platform: PlatformProfile) -> Judge:
     """Loads are shared by all schedules of a tile, predictions by all tiles of equal loads."""
-    loads: dict[tuple[object, ...], tuple[MoeLoad, Floors]] = {}
-    predictions: dict[tuple[object, ...], Prediction] = {}
+    loads: dict[Hashable, tuple[MoeLoad, Floors]] = {}
+    predictions: dict[Hashable, Prediction] = {}
 
-    def judge(config: KernelConfig) -> tuple[Floors, Prediction]:
+    def judge(config: KernelConfig) -> _Judged:
         assert isinstance(config, MegaMoeConfig)
         tile = (
             config.block_m, config.block_n, config.block_k, config.pipeline_stages,
@@ -100,35 +113,31 @@ def _moe_judge(workload: MoeWorkload, platform: PlatformProfile) -> Judge:
         key = (config.schedule, config.block_m, load.slots, load.linear1, load.linear2, load.capacity_bytes)
         if key not in predictions:
             predictions[key] = predict_moe(load, config.schedule)
-        return floors, predictions[key]
+        return _Judged(floors, predictions[key], key)
 
     return judge
 
 
 def _attention_judge(workload: AttentionWorkload, platform: PlatformProfile) -> Judge:
-    def judge(config: KernelConfig) -> tuple[Floors, Prediction]:
+    def judge(config: KernelConfig) -> _Judged:
         assert isinstance(config, AttentionConfig)
         load = attention_load(config, workload, platform)
-        return attention_floors(load), predict_attention(load)
+        return _Judged(attention_floors(load), predict_attention(load), (load, config.tile_order))
 
     return judge
 
 
 def _depth(configs: Sequence[KernelConfig]) -> Ints:
-    """Pipeline stages: of twins the one that keeps most in flight is the safest."""
     return np.array(
         [c.pipeline_stages if isinstance(c, MegaMoeConfig) else c.kv_stages for c in configs], np.int64
     )
 
 
-def _twins_last(first_ns: Floats, second_ns: Floats, depth: Ints) -> tuple[Ints, NDArray[np.bool_]]:
-    """Indices by ``first_ns``, then ``second_ns``; of equal ones the deepest, the others behind all.
-
-    The second array says which configs those others are, ``[n]``.
-    """
-    by_value = np.lexsort((-depth, second_ns, first_ns))
-    same = (np.diff(first_ns[by_value]) == 0) & (np.diff(second_ns[by_value]) == 0)
-    behind = np.concatenate((np.zeros(min(1, by_value.size), bool), same))
-    twin = np.zeros(by_value.size, bool)
-    twin[by_value[behind]] = True
-    return np.concatenate((by_value[~behind], by_value[behind])), twin
+def _repeats(keys: Sequence[Hashable]) -> NDArray[np.bool_]:
+    """Which keys were there before, ``[n]``."""
+    seen: set[Hashable] = set()
+    repeats = np.zeros(len(keys), bool)
+    for i, key in enumerate(keys):
+        repeats[i] = key in seen
+        seen.add(key)
+    return repeats

@@ -1,0 +1,90 @@
+"""The default and today's heuristics."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.configs.cases import BLACKWELL, attention, hopper, megamoe_config, moe
+from xstage_tune.configs.defaults import (
+    default_config,
+    fitting_stages,
+    heuristic_configs,
+    interleaved_config,
+)
+from xstage_tune.configs.resources import check_config
+from xstage_tune.configs.schema import AttentionConfig, MegaMoeConfig
+from xstage_tune.errors import UsageError
+from xstage_tune.platforms.schema import PlatformProfile
+from xstage_tune.workloads.loader import list_workloads, load_workload
+from xstage_tune.workloads.schema import MoeWorkload
+
+
+@pytest.mark.parametrize("platform", [BLACKWELL, hopper()], ids=lambda platform: platform.name)
+@pytest.mark.parametrize("name", list_workloads())
+def test_every_shipped_workload_has_configs_that_fit(name: str, platform: PlatformProfile) -> None:
+    workload = load_workload(name)
+    for config in (default_config(workload, platform), *heuristic_configs(workload, platform).values()):
+        assert check_config(config, workload, platform).feasible
+
+
+def test_a_wave_fills_all_sms_twice() -> None:
+    """1,536 tokens an expert make 8 rows of 32 Linear-1 tiles: 256 an expert, for 2 x 148 SMs two experts."""
+    flash = load_workload("megamoe/deepseek-v4-flash")
+    config = default_config(flash, BLACKWELL)
+    assert isinstance(config, MegaMoeConfig)
+    assert (config.block_m, config.block_n) == (192, 128)
+    assert config.schedule.experts_per_wave == 2
+
+
+@pytest.mark.parametrize(("tokens_per_expert", "block_m"), [(8, 16), (48, 64), (128, 128), (1000, 192)])
+def test_rows_hold_the_mean_tokens_of_an_expert(tokens_per_expert: int, block_m: int) -> None:
+    config = default_config(moe(tokens_per_rank=tokens_per_expert), BLACKWELL)  # 8 ranks x top-2 of 16
+    assert isinstance(config, MegaMoeConfig)
+    assert config.block_m == block_m
+
+
+def test_one_token_and_one_hot_expert_have_a_default() -> None:
+    one_token = default_config(moe(tokens_per_rank=1), BLACKWELL)
+    hot = moe(top_k=1, routing={"kind": "histogram", "histogram": [1.0] + [0.0] * 15})
+    for workload in (moe(tokens_per_rank=1), hot):
+        assert check_config(one_token, workload, BLACKWELL).feasible
+
+
+def test_heuristics_differ_from_the_default_only_in_their_schedule() -> None:
+    default = default_config(moe(), BLACKWELL)
+    heuristics = heuristic_configs(moe(), BLACKWELL)
+    assert set(heuristics) == {"alternating", "clamped-lag"}
+    for name, config in heuristics.items():
+        assert isinstance(config, MegaMoeConfig)
+        assert config.schedule.kind == name
+        assert config.model_dump(exclude={"schedule"}) == default.model_dump(exclude={"schedule"})
+
+
+def test_attention_defaults() -> None:
+    default = default_config(attention(), hopper())
+    wide = heuristic_configs(attention(), hopper())["fa3-tile"]
+    assert isinstance(default, AttentionConfig)
+    assert isinstance(wide, AttentionConfig)
+    assert (default.block_m, default.block_n, wide.block_n) == (128, 128, 176)
+    assert heuristic_configs(attention(head_dim=256), hopper()) == {}
+
+
+def test_the_interleaved_lead_exceeds_the_knee() -> None:
+    """DeepSeek-V4-Flash: D_knee = 128 * 148 / (2 * 2048) = 4.6 rows; two and a half of them."""
+    flash = load_workload("megamoe/deepseek-v4-flash")
+    assert isinstance(flash, MoeWorkload)
+    assert interleaved_config(flash, BLACKWELL).schedule.lead_rows == 12
+
+
+def test_stages_fill_what_the_rest_leaves() -> None:
+    config = megamoe_config()
+    most = fitting_stages(config, moe(), BLACKWELL)
+    fits = config.model_copy(update={"pipeline_stages": most})
+    over = config.model_copy(update={"pipeline_stages": most + 1})
+    assert check_config(fits, moe(), BLACKWELL).feasible
+    assert not check_config(over, moe(), BLACKWELL).feasible
+
+
+def test_a_shape_that_no_tile_divides_is_refused_with_the_limit() -> None:
+    with pytest.raises(UsageError, match="no default config on 'paper-nvlink5': 2\\*intermediate = 1000"):
+        default_config(moe(intermediate=500), BLACKWELL)

@@ -1,0 +1,133 @@
+"""Budgets by hand, and the limits that bind."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.configs.cases import BLACKWELL, attention, attention_config, hopper, megamoe_config, moe
+from xstage_tune.configs.resources import check_config, require_feasible
+from xstage_tune.configs.schema import KernelConfig, Schedule
+from xstage_tune.errors import UsageError
+from xstage_tune.platforms.schema import PlatformProfile
+from xstage_tune.workloads.schema import Workload
+
+
+def limits(config: KernelConfig, workload: Workload, platform: PlatformProfile) -> set[str]:
+    return {violation.limit_name for violation in check_config(config, workload, platform).violations}
+
+
+def test_shared_memory_of_a_pair_on_blackwell_by_hand() -> None:
+    """Each CTA of a pair holds half of the 192 tokens, its own 128 weight rows, and one output tile."""
+    shared = check_config(megamoe_config(), moe(), BLACKWELL).budgets[0]
+    terms = {term.name: term.amount for term in shared.terms}
+    assert terms["operand stages"] == 4 * ((96 + 128) * 128 + 4 * (96 + 128))
+    assert terms["output staging"] == 192 * 128 * 2
+    assert shared.used == sum(terms.values())
+    assert shared.limit == 227 * 1024
+
+
+def test_hopper_stages_outputs_in_shared_memory_and_shares_no_operand() -> None:
+    shared = check_config(megamoe_config(staging_depth=3), moe(), hopper()).budgets[0]
+    terms = {term.name: term.amount for term in shared.terms}
+    assert terms["operand stages"] == 4 * ((192 + 128) * 128 + 4 * (192 + 128))
+    assert terms["output staging"] == 3 * 192 * 128 * 2
+
+
+def test_accumulators_fill_tensor_memory() -> None:
+    """256 KiB hold two tiles of 192x128 in fp32 (96 KiB each), not three; nor two of 256x128 with scales."""
+    assert "tensor memory" not in limits(megamoe_config(), moe(), BLACKWELL)
+    assert limits(megamoe_config(staging_depth=3, pipeline_stages=2), moe(), BLACKWELL) == {"tensor memory"}
+    assert limits(megamoe_config(block_m=256, pipeline_stages=2), moe(), BLACKWELL) == {"tensor memory"}
+    bf16 = moe(precision="bf16")
+    assert limits(megamoe_config(block_m=256, block_k=64, pipeline_stages=2), bf16, BLACKWELL) == set()
+
+
+def test_fp8_promotion_doubles_hopper_accumulators() -> None:
+    """192x128 over two warpgroups is 96 registers a thread; promoted and with 40 more, 232 of 240."""
+    thread = check_config(megamoe_config(), moe(), hopper()).budgets[1]
+    assert {term.name: term.amount for term in thread.terms} == {
+        "accumulators": 96, "promotion": 96, "bookkeeping": 40,
+    }  # fmt: skip
+    assert "registers of a math thread" in limits(megamoe_config(block_m=256), moe(), hopper())
+    assert "registers of a math thread" not in limits(
+        megamoe_config(block_m=256, block_k=64, pipeline_stages=2), moe(precision="bf16"), hopper()
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "head_dim", "broken"),
+    [
+        # FlashAttention-3's own tiles fit.
+        ({"block_n": 176}, 128, set()),
+        ({"block_n": 208}, 128, {"shared memory", "registers of a math thread", "register file"}),
+        ({"block_m": 192, "block_n": 128}, 64, set()),
+        ({"block_m": 192, "block_n": 128}, 128, {"register file"}),
+        ({"block_m": 192, "block_n": 96}, 128, set()),
+        ({"block_m": 64, "block_n": 256, "kv_stages": 1}, 128, {"registers of a math thread"}),
+        ({"output_staging": "dedicated-x2", "block_n": 160}, 128, {"shared memory"}),
+    ],
+)
+def test_attention_tiles_on_hopper(changes: dict[str, Any], head_dim: int, broken: set[str]) -> None:
+    assert limits(attention_config(**changes), attention(head_dim=head_dim), hopper()) == broken
+
+
+def test_an_aliased_output_must_fit_the_buffer_it_takes_over() -> None:
+    config = attention_config(block_m=256, block_n=64, kv_stages=3)
+    assert "output staging" in limits(config, attention(), BLACKWELL)
+    assert limits(attention_config(block_m=256, block_n=64, kv_stages=4), attention(), BLACKWELL) == set()
+
+
+@pytest.mark.parametrize(
+    ("config", "layer", "message"),
+    [
+        ({"block_n": 192}, {}, "2*intermediate = 1024 is not a multiple of block_n = 192"),
+        ({}, {"hidden": 1408}, "hidden = 1408 makes 11 N-tiles of 128: not a multiple of the 2 CTAs"),
+        ({"block_k": 96}, {}, "hidden = 1024 is not a multiple of block_k = 96"),
+        ({"block_n": 32}, {}, "block_n = 32 is not a multiple of the MMA's 64 rows"),
+        ({"block_m": 100}, {}, "block_m = 100 is not a multiple of 16 up to 256"),
+        ({"block_m": 272}, {}, "block_m = 272 is not a multiple of 16 up to 256"),
+        ({"epilogue_warps": 6}, {}, "epilogue_warps = 6 is not whole warpgroups"),
+        (
+            {"schedule": Schedule(kind="wave", experts_per_wave=3)},
+            {},
+            "experts_per_wave = 3 of 2 local experts",
+        ),
+        ({"store_flavour": "tma"}, {}, "has no tma times, only st.v4"),
+    ],
+)
+def test_rules_of_shape(config: dict[str, Any], layer: dict[str, Any], message: str) -> None:
+    violations = check_config(megamoe_config(**config), moe(**layer), BLACKWELL).violations
+    assert any(message in violation.message for violation in violations), violations
+
+
+def test_odd_n_tiles_run_where_ctas_are_not_paired() -> None:
+    config = megamoe_config(block_m=128)
+    assert limits(config, moe(hidden=1408), BLACKWELL) == {"divisibility"}
+    assert limits(config, moe(hidden=1408), hopper()) == set()
+
+
+def test_the_message_of_a_refused_config_has_the_numbers() -> None:
+    with pytest.raises(UsageError, match=r"shared memory: 2\d\d,\d{3} B of 232,448 \(operand stages"):
+        require_feasible(megamoe_config(pipeline_stages=7), moe(), BLACKWELL)
+
+
+def test_a_config_of_another_kernel_is_refused() -> None:
+    with pytest.raises(UsageError, match="kind 'attention' does not fit the workload 'test/moe'"):
+        check_config(attention_config(), moe(), BLACKWELL)
+
+
+def test_a_platform_that_says_too_little_is_refused() -> None:
+    bare = BLACKWELL.model_copy(update={"compute": None})
+    with pytest.raises(UsageError, match="no compute section"):
+        check_config(megamoe_config(), moe(), bare)
+    ampere = BLACKWELL.model_copy(update={"gpu": BLACKWELL.gpu.model_copy(update={"architecture": "sm_80"})})
+    with pytest.raises(UsageError, match="no fused kernel for architecture 'sm_80'"):
+        check_config(megamoe_config(), moe(), ampere)
+
+
+def test_the_binding_budget_is_the_fullest() -> None:
+    resources = check_config(megamoe_config(), moe(), BLACKWELL)
+    assert resources.feasible
+    assert resources.binding.resource == "tensor memory"  # 196,608 + 5,120 of 262,144

@@ -1,0 +1,69 @@
+"""Config files and their keys."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import tomli_w
+
+from tests.configs.cases import attention_config, megamoe_config
+from xstage_tune.configs.loader import config_from_keys, config_keys, load_config
+from xstage_tune.configs.schema import KernelConfig, Schedule
+from xstage_tune.errors import UsageError
+
+CONFIGS = [
+    megamoe_config(),
+    megamoe_config(Schedule(kind="wave", experts_per_wave=4)),
+    megamoe_config(Schedule(kind="interleaved", lead_rows=8)),
+    attention_config(output_staging="dedicated-x2"),
+]
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=lambda config: config.label)
+def test_a_config_reads_back_from_toml_and_json(config: KernelConfig, tmp_path: Path) -> None:
+    keys = config_keys(config)
+    (tmp_path / "config.toml").write_text(tomli_w.dumps(keys))
+    (tmp_path / "config.json").write_text(json.dumps({"objective_ns": 1.0, "config": keys}))
+    assert load_config(tmp_path / "config.toml") == config
+    assert load_config(tmp_path / "config.json") == config
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"block_m": -1}, "block_m = -1"),
+        ({"block_m": "128"}, "block_m = '128'"),
+        ({"blok_m": 128}, "unknown key 'blok_m'; did you mean 'block_m'"),
+        ({"schedule": {"kind": "wave"}}, "needs the key 'experts_per_wave'"),
+        ({"schedule": {"kind": "alternating", "lead_rows": 4}}, "'lead_rows' is for kind 'interleaved'"),
+        ({"schedule": {"kind": "waves"}}, "schedule.kind = 'waves'"),
+        ({"kind": "gemm"}, "kind = 'gemm': should be one of megamoe, attention"),
+    ],
+)
+def test_a_wrong_key_is_named_with_its_file(changes: dict[str, object], message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        config_from_keys(config_keys(megamoe_config()) | changes, "tuned.toml")
+    assert caught.value.message.startswith("tuned.toml: ")
+    assert message in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("c.toml", "kind = ", "invalid TOML"),
+        ("c.json", "{", "invalid JSON"),
+        ("c.json", "[1]", "not a JSON object"),
+        ("c.yaml", "", "neither .toml nor .json"),
+    ],
+)
+def test_a_broken_file_is_named(name: str, text: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(text)
+    with pytest.raises(UsageError, match=message):
+        load_config(tmp_path / name)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"cannot read .*absent\.toml"):
+        load_config(tmp_path / "absent.toml")

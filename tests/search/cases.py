@@ -1,0 +1,109 @@
+"""Small spaces, and devices whose times are known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from tests.configs.cases import BLACKWELL, moe
+from xstage_tune.configs.schema import KernelConfig, MegaMoeConfig
+from xstage_tune.devices.kernels import KernelRun
+from xstage_tune.devices.simulated_kernels import SimulatedKernels
+from xstage_tune.errors import DeviceError
+from xstage_tune.search.request import SearchRequest
+from xstage_tune.search.space import Space, Value, build_space
+from xstage_tune.workloads.schema import MoeWorkload, Workload
+
+#: Axes of some hundred MegaMoE configs, the default and the heuristics of :func:`drained` among them.
+SMALL_AXES: dict[str, tuple[Value, ...]] = {
+    "block_m": (64, 128, 192),
+    "block_n": (64, 128),
+    "block_k": (128,),
+    "pipeline_stages": (2, 6),
+    "staging_depth": (1, 2, 3),
+    "epilogue_warps": (4, 8),
+    "schedule": ("wave", "interleaved", "alternating", "clamped-lag"),
+    "experts_per_wave": (1, 2, 4),
+    "lead_rows": (2, 6, 12, 24),
+    "store_flavour": ("st.v4",),
+}
+
+
+def drained() -> MoeWorkload:
+    """A layer whose waves are limited by the drain: short Linear-2 mainloops and four local experts."""
+    return moe(
+        hidden=4096, intermediate=1024, experts=32, top_k=4, tokens_per_rank=1024,
+        routing={"kind": "zipf", "alpha": 0.7, "seed": 1},
+    )  # fmt: skip
+
+
+def small_space(workload: MoeWorkload | None = None) -> Space:
+    return build_space(workload or drained(), BLACKWELL, SMALL_AXES)
+
+
+def request(**changes: object) -> SearchRequest:
+    return SearchRequest(**({"workload": drained(), "platform": BLACKWELL} | changes))  # type: ignore[arg-type]
+
+
+class Silent:
+    """Progress that nobody sees."""
+
+    def planned(self, total: int) -> None:
+        """Not shown."""
+
+    def advance(self, label: str) -> None:
+        """Not shown."""
+
+
+@dataclass
+class TableDevice:
+    """A device whose times are a function of the config; keeps what it was asked.
+
+    Args:
+        time_ns: of a config.
+        spread_ns: repeats lie between the time and so much more.
+        interrupt_after: single runs after which the user presses Ctrl-C.
+        broken: configs that the device cannot run.
+    """
+
+    time_ns: Callable[[KernelConfig], float]
+    spread_ns: float = 0.0
+    interrupt_after: int | None = None
+    broken: Callable[[KernelConfig], bool] = lambda _: False
+    identity: str = "table"
+    asked: list[KernelConfig] = field(default_factory=list)
+
+    def run_kernel(self, _: Workload, config: KernelConfig, repeats: int) -> KernelRun:
+        if self.broken(config):
+            raise DeviceError(f"cannot launch {config.label}")
+        if repeats == 1:
+            if self.interrupt_after is not None and len(self.asked) >= self.interrupt_after:
+                raise KeyboardInterrupt
+            self.asked.append(config)
+        time_ns = self.time_ns(config)
+        samples = tuple(time_ns + self.spread_ns * i / max(1, repeats - 1) for i in range(repeats))
+        return KernelRun(samples, samples)
+
+
+@dataclass
+class CountingSimulator:
+    """The simulator, keeping which configs it was asked to run once."""
+
+    identity: str = "simulator"
+    asked: list[KernelConfig] = field(default_factory=list)
+    interrupt_after: int | None = None
+
+    def __post_init__(self) -> None:
+        self._kernels = SimulatedKernels(BLACKWELL)
+
+    def run_kernel(self, workload: Workload, config: KernelConfig, repeats: int) -> KernelRun:
+        if repeats == 1:
+            if self.interrupt_after is not None and len(self.asked) >= self.interrupt_after:
+                raise KeyboardInterrupt
+            self.asked.append(config)
+        return self._kernels.run_kernel(workload, config, repeats)
+
+
+def as_megamoe(config: KernelConfig) -> MegaMoeConfig:
+    assert isinstance(config, MegaMoeConfig)
+    return config

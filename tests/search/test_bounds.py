@@ -1,0 +1,123 @@
+"""No simulated time lies below its bound."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.configs.cases import BLACKWELL, attention, hopper, moe
+from tests.search.cases import drained, small_space
+from xstage_tune.configs.schema import KernelConfig
+from xstage_tune.devices.simulated_kernels import SimulatedKernels
+from xstage_tune.platforms.schema import PlatformProfile
+from xstage_tune.search.moe_load import moe_load
+from xstage_tune.search.ranking import rank_configs
+from xstage_tune.search.space import build_space
+from xstage_tune.workloads.schema import AttentionWorkload, MoeWorkload, Workload
+
+ALL_ON_ONE = {"kind": "histogram", "histogram": [1.0] + [0.0] * 15}
+
+#: Rounding of sums over some thousand tiles.
+ROUNDING = 1 + 1e-9
+
+
+def samples(platform: PlatformProfile, workload: Workload, count: int, seed: int) -> list[KernelConfig]:
+    configs = build_space(workload, platform).configs
+    chosen = np.random.default_rng(seed).choice(len(configs), min(count, len(configs)), replace=False)
+    return [configs[i] for i in chosen]
+
+
+def assert_bounded(workload: Workload, platform: PlatformProfile, configs: list[KernelConfig]) -> None:
+    device = SimulatedKernels(platform)
+    bounds = rank_configs(configs, workload, platform, "latency").bound_ns
+    for config, bound_ns in zip(configs, bounds, strict=True):
+        fastest = min(device.run_kernel(workload, config, 2).latency_ns)
+        assert bound_ns <= fastest * ROUNDING, config.label
+
+
+@st.composite
+def layers(draw: st.DrawFn) -> MoeWorkload:
+    routing: dict[str, Any] = draw(
+        st.sampled_from(
+            [{"kind": "balanced"}, {"kind": "zipf", "alpha": 1.5, "seed": 2}, {"kind": "zipf", "alpha": 0.5}]
+        )
+    )
+    return moe(
+        hidden=draw(st.sampled_from([512, 1024, 2048])),
+        intermediate=draw(st.sampled_from([256, 512, 2048])),
+        tokens_per_rank=draw(st.integers(1, 3000)),
+        precision=draw(st.sampled_from(["bf16", "w8a8", "w4a8"])),
+        routing=routing,
+        remote_fraction=draw(st.sampled_from([None, 0.0, 0.3, 1.0])),
+    )
+
+
+@settings(max_examples=25, deadline=None)
+@given(layers(), st.sampled_from([BLACKWELL, hopper()]), st.integers(0, 1000))
+def test_moe_launches(workload: MoeWorkload, platform: PlatformProfile, seed: int) -> None:
+    assert_bounded(workload, platform, samples(platform, workload, 8, seed))
+
+
+@pytest.mark.parametrize(
+    "workload",
+    [moe(tokens_per_rank=1), moe(top_k=1, routing=ALL_ON_ONE), drained()],
+    ids=["one token", "all on one expert", "drain-limited"],
+)
+@pytest.mark.parametrize("platform", [BLACKWELL, hopper()], ids=lambda platform: platform.name)
+def test_extreme_moe_launches(workload: MoeWorkload, platform: PlatformProfile) -> None:
+    assert_bounded(workload, platform, samples(platform, workload, 40, 0))
+
+
+@st.composite
+def attentions(draw: st.DrawFn) -> AttentionWorkload:
+    return attention(
+        heads=8 * draw(st.integers(1, 6)),
+        head_dim=draw(st.sampled_from([64, 128])),
+        tokens=draw(st.integers(1, 12_000)),
+        remote_fraction=draw(st.sampled_from([None, 0.0, 0.5, 1.0])),
+    )
+
+
+@settings(max_examples=25, deadline=None)
+@given(attentions(), st.sampled_from([BLACKWELL, hopper()]), st.integers(0, 1000))
+def test_attention_launches(workload: AttentionWorkload, platform: PlatformProfile, seed: int) -> None:
+    assert_bounded(workload, platform, samples(platform, workload, 8, seed))
+
+
+def test_a_slow_path_makes_the_drain_bind() -> None:
+    slow = BLACKWELL.model_copy(update={"drain": BLACKWELL.drain.model_copy(update={"bytes_per_s": 20e9})})
+    configs = list(small_space().configs[:40])
+    ranking = rank_configs(configs, drained(), slow, "latency")
+    assert set(ranking.binding) == {"drain"}
+    config = configs[0]
+    load = moe_load(config, drained(), slow)  # type: ignore[arg-type]
+    # V_total - Q over R, and a tile of either layer before the first store.
+    leaving_ns = (load.remote_bytes - load.capacity_bytes) / 20.0
+    assert ranking.bound_ns[0] == pytest.approx(
+        leaving_ns + load.linear1.least_ns + load.linear2.least_ns, rel=1e-12
+    )
+    assert_bounded(drained(), slow, configs)
+
+
+def test_a_slow_memory_makes_the_weights_bind() -> None:
+    assert BLACKWELL.compute is not None
+    slow = BLACKWELL.model_copy(
+        update={"compute": BLACKWELL.compute.model_copy(update={"memory_bytes_per_s": 2e11})}
+    )
+    layer = moe(tokens_per_rank=64, hidden=2048)
+    configs = samples(slow, layer, 20, 0)
+    ranking = rank_configs(configs, layer, slow, "latency")
+    assert "memory" in ranking.binding
+    # Two local experts, both of whose matrices are loaded once: 3 * hidden * intermediate bytes each.
+    weights_ns = 2 * 3 * 2048 * 512 / 200.0
+    assert ranking.bound_ns[ranking.binding.index("memory")] == pytest.approx(weights_ns)
+    assert_bounded(layer, slow, configs)
+
+
+def test_stalls_have_no_bound_but_zero() -> None:
+    configs = list(small_space().configs[:20])
+    assert (rank_configs(configs, drained(), BLACKWELL, "stall").bound_ns == 0).all()

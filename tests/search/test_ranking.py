@@ -1,0 +1,84 @@
+"""The closed forms know which configs are good."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.stats import spearmanr
+
+from tests.configs.cases import BLACKWELL, attention, hopper, megamoe_config, moe
+from tests.search.cases import drained, small_space
+from xstage_tune.configs.schema import Schedule
+from xstage_tune.devices import simulated_kernels
+from xstage_tune.devices.simulated_kernels import SimulatedKernels
+from xstage_tune.platforms.schema import PlatformProfile
+from xstage_tune.search.ranking import rank_configs
+from xstage_tune.search.space import build_space
+from xstage_tune.workloads.schema import Workload
+
+
+def test_nothing_is_simulated(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise AssertionError("the ranking must not simulate")
+
+    monkeypatch.setattr(simulated_kernels, "simulate", refuse)
+    space = small_space()
+    order = rank_configs(space.configs, drained(), BLACKWELL, "latency").order
+    assert sorted(order.tolist()) == list(range(len(space.configs)))
+
+
+@pytest.mark.parametrize("platform", [BLACKWELL, hopper()], ids=lambda platform: platform.name)
+@pytest.mark.parametrize("workload", [drained(), attention(tokens=6000)], ids=["moe", "attention"])
+def test_expected_times_order_the_simulated_ones(workload: Workload, platform: PlatformProfile) -> None:
+    configs = build_space(workload, platform).configs
+    chosen = [configs[i] for i in np.random.default_rng(3).choice(len(configs), 60, replace=False)]
+    device = SimulatedKernels(platform)
+    measured = [device.run_kernel(workload, config, 1).latency_ns[0] for config in chosen]
+    expected = rank_configs(chosen, workload, platform, "latency").predicted_ns
+    assert spearmanr(measured, expected).statistic > 0.9
+
+
+def expected_ns(schedule: Schedule, **changes: int) -> float:
+    ranking = rank_configs([megamoe_config(schedule, **changes)], drained(), BLACKWELL, "latency")
+    return float(ranking.predicted_ns[0])
+
+
+def test_interleaving_is_expected_to_beat_drain_limited_waves() -> None:
+    waves = [expected_ns(Schedule(kind="wave", experts_per_wave=n)) for n in (1, 2, 4)]
+    assert expected_ns(Schedule(kind="interleaved", lead_rows=12)) < min(waves)
+
+
+def test_leads_too_short_starve_and_leads_too_long_leave_a_tail() -> None:
+    starved, good, long = (expected_ns(Schedule(kind="interleaved", lead_rows=d)) for d in (1, 12, 64))
+    assert good < long < starved
+
+
+def test_one_slot_serialises_mainloops_and_stores() -> None:
+    alternating = Schedule(kind="alternating")
+    assert expected_ns(alternating, staging_depth=1) > 1.2 * expected_ns(alternating, staging_depth=2)
+
+
+def test_of_twins_the_deepest_comes_first_and_the_others_last() -> None:
+    """Three stages already feed the port: more make no difference that the model sees."""
+    configs = [
+        megamoe_config(Schedule(kind="interleaved", lead_rows=lead), pipeline_stages=stages)
+        for lead in (2, 12)
+        for stages in (4, 6, 5)
+    ]
+    ranking = rank_configs(configs, drained(), BLACKWELL, "latency")
+    assert ranking.order.tolist() == [4, 1, 5, 3, 2, 0]
+    assert ranking.twin.tolist() == [True, False, True, True, False, True]
+
+
+def test_equal_stalls_are_ordered_by_time() -> None:
+    layer = moe(tokens_per_rank=4096, remote_fraction=0.0)
+    configs = [megamoe_config(block_m=m, staging_depth=3, epilogue_warps=8) for m in (32, 128)]
+    ranking = rank_configs(configs, layer, BLACKWELL, "stall")
+    latency = rank_configs(configs, layer, BLACKWELL, "latency").predicted_ns
+    assert ranking.predicted_ns[0] == ranking.predicted_ns[1]
+    assert latency[0] > latency[1]
+    assert ranking.order.tolist() == [1, 0]
+
+
+def test_no_config_at_all_is_an_empty_ranking() -> None:
+    assert rank_configs([], drained(), BLACKWELL, "latency").order.size == 0
