@@ -56,7 +56,7 @@ def layers(draw: st.DrawFn) -> MoeWorkload:
     )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(layers(), st.sampled_from([BLACKWELL, hopper()]), st.integers(0, 1000))
 def test_moe_launches(workload: MoeWorkload, platform: PlatformProfile, seed: int) -> None:
     assert_bounded(workload, platform, samples(platform, workload, 8, seed))
@@ -82,7 +82,7 @@ def attentions(draw: st.DrawFn) -> AttentionWorkload:
     )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(attentions(), st.sampled_from([BLACKWELL, hopper()]), st.integers(0, 1000))
 def test_attention_launches(workload: AttentionWorkload, platform: PlatformProfile, seed: int) -> None:
     assert_bounded(workload, platform, samples(platform, workload, 8, seed))

@@ -42,8 +42,7 @@ def simulated_ns() -> dict[KernelConfig, float]:
     return {config: device.run_kernel(drained(), config, 1).latency_ns[0] for config in SPACE.configs}
 
 
-@pytest.mark.parametrize("sampler", ["tpe", "random"])
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize(("sampler", "seed"), [("tpe", 0), ("random", 1)])
 def test_cutting_by_bounds_never_removes_the_optimum(
     simulated_ns: dict[KernelConfig, float], sampler: str, seed: int
 ) -> None:
@@ -149,7 +148,7 @@ def test_equal_configs_are_reported_as_ties() -> None:
 
 
 def test_a_wrong_prediction_is_not_followed_for_long() -> None:
-    """On this device 192-row tiles, which the closed forms like best, take three times as long as expected."""
+    """192-row tiles, which the closed forms like best, take three times as long as expected here."""
     simulator = SimulatedKernels(BLACKWELL)
 
     def time_ns(config: KernelConfig) -> float:

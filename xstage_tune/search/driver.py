@@ -40,7 +40,7 @@ _DEFAULT_TRIALS = 100
 _RANKED_FIRST = 12
 _SAMPLER_TURN = 3
 #: Infeasible, known or bounded proposals in a row after which the sampler passes its turn.
-_MOST_USELESS_ASKS = 25
+_MOST_USELESS_ASKS = 8
 #: Repeats of the last comparison, and how many configs beside the baselines take part: those within 1%.
 _FINAL_REPEATS = 5
 _FINALISTS = 4

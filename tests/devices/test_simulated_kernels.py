@@ -1,0 +1,119 @@
+"""Configs on the simulator."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.configs.cases import BLACKWELL, attention, attention_config, hopper, megamoe_config, moe
+from xstage_tune.configs.schema import Schedule
+from xstage_tune.devices.simulated_kernels import SimulatedKernels
+from xstage_tune.devices.tile_times import attention_tile_times, moe_tile_times
+from xstage_tune.errors import UsageError
+from xstage_tune.workloads.routing import busiest_rank, local_tokens_per_expert
+
+KERNELS = SimulatedKernels(BLACKWELL)
+SCHEDULES = [
+    Schedule(kind="wave", experts_per_wave=1),
+    Schedule(kind="interleaved", lead_rows=8),
+    Schedule(kind="alternating"),
+    Schedule(kind="clamped-lag"),
+]
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES, ids=lambda schedule: schedule.kind)
+def test_a_layer_stores_its_combine_bytes_once(schedule: Schedule) -> None:
+    layer = moe(routing={"kind": "zipf", "alpha": 1.0, "seed": 0})
+    run = KERNELS.launch(layer, megamoe_config(schedule)).run()
+    tokens = local_tokens_per_expert(layer, busiest_rank(layer)).sum()
+    assert run.accepted_bytes == pytest.approx(tokens * 1024 * 2 * 7 / 8)
+    rows = sum(-(-t // 192) for t in local_tokens_per_expert(layer, busiest_rank(layer)))
+    assert run.streams.tiles == rows * (1024 // 128 + 1024 // 128)
+
+
+@pytest.mark.parametrize("staging", ["alias-q", "alias-v", "dedicated-x1", "dedicated-x2"])
+def test_attention_stores_what_other_ranks_own(staging: str) -> None:
+    """2 local heads of 2,048 rows of 256 bytes; of 8 ranks' rows one rank's stay."""
+    launch = KERNELS.launch(attention(), attention_config(output_staging=staging))
+    assert launch.run().accepted_bytes == pytest.approx(2 * 2048 * 256 * 7 / 8)
+    every = attention(remote_fraction=1.0)
+    launch = KERNELS.launch(every, attention_config(output_staging=staging))
+    assert launch.run().accepted_bytes == pytest.approx(2 * 2048 * 256)
+
+
+def test_repeats_differ_by_their_starts_and_calls_do_not() -> None:
+    first = KERNELS.run_kernel(moe(), megamoe_config(), 3)
+    assert len(set(first.latency_ns)) == 3
+    assert max(first.latency_ns) - min(first.latency_ns) <= 2000
+    assert first == KERNELS.run_kernel(moe(), megamoe_config(), 3)
+    assert first.median_ns("latency") == sorted(first.latency_ns)[1]
+    assert first.samples_ns("stall") == first.stall_ns
+
+
+def test_more_output_buffers_never_wait_longer() -> None:
+    busy = attention(heads=320, tokens=600)
+    stalls = [
+        KERNELS.run_kernel(busy, attention_config(output_staging=staging)).stall_ns[0]
+        for staging in ("alias-q", "alias-v", "dedicated-x1", "dedicated-x2")
+    ]
+    assert stalls == sorted(stalls, reverse=True)
+    assert stalls[0] > stalls[1] > 0
+
+
+def test_hopper_needs_a_buffer_only_at_the_end_of_a_mainloop() -> None:
+    config = megamoe_config(block_m=128)
+    on_hopper = SimulatedKernels(hopper()).launch(moe(), config).streams
+    assert np.array_equal(on_hopper.slot_offset_ns, on_hopper.mainloop_ns)
+    assert not KERNELS.launch(moe(), config).streams.slot_offset_ns.any()
+
+
+def test_a_config_that_does_not_fit_is_refused_with_the_limit() -> None:
+    with pytest.raises(UsageError, match="tensor memory: "):
+        KERNELS.run_kernel(moe(), megamoe_config(staging_depth=3, pipeline_stages=2))
+    with pytest.raises(UsageError, match="does not fit the workload"):
+        KERNELS.run_kernel(moe(), attention_config())
+
+
+def test_tile_times_by_hand() -> None:
+    """w8a8 at 4.5 PFLOP/s * 0.763 over 148 SMs; operands of a pair at 64 bytes a clock."""
+    times = moe_tile_times(megamoe_config(), moe(), BLACKWELL)
+    tokens = np.array([192])
+    assert times.compute_ns(tokens, 1024)[0] == pytest.approx(
+        2 * 192 * 128 * 1024 / (4.5e15 * 0.763 / 148) * 1e9
+    )
+    assert times.load_ns(tokens, 1024)[0] == pytest.approx(1024 * (96 + 128) / (64 * 1.98))
+    assert times.mainloop_ns(tokens, 1024)[0] == pytest.approx(64 + times.compute_ns(tokens, 1024)[0])
+
+
+def test_few_stages_and_narrow_tiles_are_slow() -> None:
+    shallow = moe_tile_times(megamoe_config(pipeline_stages=1), moe(), BLACKWELL)
+    # One stage of (96 + 128) * 128 bytes per 500 ns.
+    assert shallow.load_bytes_per_ns == pytest.approx((96 + 128) * 128 / 500)
+    half = moe_tile_times(megamoe_config(block_n=64), moe(), BLACKWELL)
+    assert half.efficiency == pytest.approx(0.763 / 2)
+    assert moe_tile_times(megamoe_config(block_n=64), moe(), hopper()).efficiency == pytest.approx(0.763)
+
+
+def test_kv_tiles_scale_with_their_work() -> None:
+    """790 ns for 128 x 128 x 128, as measured; half the head dimension or KV rows, half the time."""
+    assert attention_tile_times(attention_config(), attention(), BLACKWELL).kv_tile_ns == 790
+    narrow = attention_tile_times(attention_config(block_n=64), attention(), BLACKWELL)
+    assert narrow.kv_tile_ns == 395
+    assert attention_tile_times(attention_config(), attention(head_dim=64), BLACKWELL).kv_tile_ns == 395
+    # 64 query rows keep a Blackwell Tensor Core as busy as 128.
+    assert attention_tile_times(attention_config(block_m=64), attention(), BLACKWELL).kv_tile_ns == 790
+
+
+def test_a_platform_without_the_rate_or_tile_is_refused() -> None:
+    assert BLACKWELL.compute is not None
+    poor = BLACKWELL.model_copy(
+        update={
+            "compute": BLACKWELL.compute.model_copy(
+                update={"attention": (), "tensor": BLACKWELL.compute.tensor[:1]}
+            )
+        }
+    )
+    with pytest.raises(UsageError, match=r"no compute.tensor rate for 'fp8'"):
+        SimulatedKernels(poor).run_kernel(moe(), megamoe_config())
+    with pytest.raises(UsageError, match=r"no compute.attention tile for 'bf16'"):
+        SimulatedKernels(poor).run_kernel(attention(), attention_config())

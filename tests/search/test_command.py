@@ -1,0 +1,162 @@
+"""``xstage-tune search``."""
+
+from __future__ import annotations
+
+import json
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tomli_w
+
+from tests.configs.cases import BLACKWELL
+from tests.conftest import RunCli
+from tests.search.cases import CountingSimulator, drained
+from xstage_tune.devices import open_kernels
+from xstage_tune.platforms.loader import save_platform
+from xstage_tune.search import suite
+from xstage_tune.store.facade import Store
+
+SMALL = ("--set", "tokens_per_rank=512")
+FLASH = "megamoe/deepseek-v4-flash"
+ATTENTION = "fa-a2a/paper"
+
+
+@pytest.fixture
+def layer(tmp_path: Path) -> str:
+    """A small layer as a profile of the user's."""
+    file = tmp_path / "layer.toml"
+    file.write_text(tomli_w.dumps(drained().model_dump(exclude_none=True)))
+    return str(file)
+
+
+def test_json_has_the_documented_keys(run_cli: RunCli, layer: str) -> None:
+    result = run_cli("search", "--workload", layer, "--trials", "6", "--format", "json")
+    assert (result.exit_code, result.stderr) == (0, "")
+    found = json.loads(result.stdout)
+    assert found["study_id"].startswith("stu-")
+    assert found["best"]["config"]["kind"] == "megamoe"
+    assert 0 < found["bound_ns"] <= found["best"]["objective_ns"] <= found["default"]["objective_ns"]
+    assert found["evaluations"] == 6
+    assert found["device"] == "simulator"
+    assert {"bounded", "infeasible: shared memory"} <= set(found["cuts"])
+    assert all(count > 0 for count in found["cuts"].values())
+
+
+def test_the_same_seed_prints_the_same_bytes(run_cli: RunCli, layer: str) -> None:
+    arguments = ("search", "--workload", layer, "--trials", "15", "--seed", "3", "--format", "json")
+    first, second = (json.loads(run_cli(*arguments).stdout) for _ in range(2))
+    assert first.pop("study_id") != second.pop("study_id")
+    assert first == second
+
+
+def test_the_table_shows_the_bound_the_cuts_and_the_baselines(run_cli: RunCli) -> None:
+    result = run_cli("search", "--workload", ATTENTION, "--trials", "8")
+    assert result.exit_code == 0
+    text = result.stdout
+    assert "best, tuned" in text
+    assert "fa3-tile" in text
+    assert "no config of the space is faster; the best is within " in text
+    assert "8 configs evaluated; stopped: 8 trials" in text
+    assert "infeasible: shared memory" in text
+
+
+def test_the_stall_objective_and_overrides_are_taken(run_cli: RunCli) -> None:
+    arguments = ("search", "--workload", FLASH, *SMALL, "--objective", "stall", "--trials", "4")
+    found = json.loads(run_cli(*arguments, "--format", "json").stdout)
+    assert found["objective"] == "stall"
+    assert found["bound_ns"] == 0
+
+
+def test_an_interrupt_says_how_to_resume(
+    run_cli: RunCli, layer: str, monkeypatch: pytest.MonkeyPatch, own_store: Path
+) -> None:
+    monkeypatch.setattr(open_kernels, "SimulatedKernels", lambda _: CountingSimulator(interrupt_after=5))
+    stopped = run_cli("search", "--workload", layer, "--trials", "9")
+    assert (stopped.exit_code, stopped.stdout) == (130, "")
+    assert "search interrupted; 5 trials are kept" in stopped.stderr
+    with Store.open(own_store) as store:
+        study_id = store.studies.get().id
+    assert f"--resume {study_id}" in stopped.stderr
+
+    simulator = CountingSimulator()
+    monkeypatch.setattr(open_kernels, "SimulatedKernels", lambda _: simulator)
+    resumed = run_cli(
+        "search", "--workload", layer, "--trials", "9", "--resume", "latest", "--format", "json"
+    )
+    assert resumed.exit_code == 0
+    assert len(simulator.asked) == 4
+    assert json.loads(resumed.stdout)["study_id"] == study_id
+
+
+def test_another_workloads_study_is_refused(run_cli: RunCli, layer: str) -> None:
+    assert run_cli("search", "--workload", layer, "--trials", "3").exit_code == 0
+    result = run_cli("search", "--workload", FLASH, "--trials", "3", "--resume", "latest")
+    assert result.exit_code == 2
+    assert f"workload test/moe, not {FLASH}; the workload's keys have changed" in result.stderr
+
+
+def test_a_suite_prints_rows_and_a_summary(run_cli: RunCli, monkeypatch: pytest.MonkeyPatch) -> None:
+    cases = [case for case in suite.paper_84_workloads() if case[0] == "Qwen3.5"]
+    monkeypatch.setattr(suite, "paper_84_workloads", lambda: islice(iter(cases), 1))
+    arguments = ("search", "--suite", "paper-84", "--trials", "4")
+    found = json.loads(run_cli(*arguments, "--format", "json").stdout)
+    assert found["rows"][0]["model"] == "Qwen3.5"
+    assert found["summary"]["tuned_over_wave"]["geomean"] >= 1.0
+    table = run_cli(*arguments).stdout
+    assert "tuned over today's heuristics" in table
+    assert "geomean 1.18x" in table
+
+
+@pytest.mark.parametrize(
+    ("arguments", "exit_code", "message"),
+    [
+        ((), 2, "give either --workload or --suite"),
+        (("--workload", FLASH, "--suite", "paper-84"), 2, "give either --workload or --suite"),
+        (("--suite", "paper-84", *SMALL), 2, "takes no --set"),
+        (("--workload", "megamoe/deepseek-v4-flas"), 2, f"{FLASH} or "),
+        (("--workload", FLASH, "--platform", "h100"), 2, "unknown platform 'h100'"),
+        (("--workload", FLASH, "--device", "tpu"), 2, "--device 'tpu' is unknown"),
+        (("--workload", FLASH, "--device", "cuda:1"), 3, "no fused kernels to run on a GPU"),
+        (("--workload", FLASH, "--set", "tokens_per_rank=0"), 2, "tokens_per_rank = 0"),
+        (("--workload", FLASH, "--set", "experts=250"), 2, "experts = 250 is not divisible by ep_degree = 8"),
+        (("--workload", FLASH, "--set", "remote_fraction=nan"), 2, "remote_fraction = nan"),
+        (("--workload", FLASH, "--set", "hidden=4160"), 2, "hidden = 4160 is not a multiple of block_n"),
+        (("--workload", ATTENTION, "--set", "heads=30"), 2, "heads = 30 is not divisible by degree = 8"),
+        (("--workload", ATTENTION, "--resume", "stu-1"), 2, "has no study 'stu-1'"),
+    ],
+)
+def test_bad_input_is_one_line_and_an_exit_code(
+    run_cli: RunCli, arguments: tuple[str, ...], exit_code: int, message: str
+) -> None:
+    result = run_cli("search", *arguments)
+    assert (result.exit_code, result.stdout) == (exit_code, "")
+    assert message in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"capacity": (), "capacity_law": ()}, "has no outstanding capacity Q for store flavour 'st.v4'"),
+        ({"compute": None}, "has no compute section"),
+    ],
+)
+def test_a_platform_that_lacks_figures_is_refused(
+    run_cli: RunCli, tmp_path: Path, changes: dict[str, Any], message: str
+) -> None:
+    file = tmp_path / "partial.toml"
+    save_platform(BLACKWELL.model_copy(update={"name": "partial"} | changes), file)
+    result = run_cli("search", "--workload", FLASH, *SMALL, "--platform", str(file))
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert message in result.stderr
+
+
+def test_the_gp_sampler_says_what_it_needs(
+    run_cli: RunCli, layer: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    result = run_cli("search", "--workload", layer, "--sampler", "gp")
+    assert result.exit_code == 3
+    assert "--sampler gp needs torch" in result.stderr
