@@ -92,14 +92,17 @@ def fit_arbitration(runs: Sequence[PeriodicFigures]) -> ArbitrationFit:
 
 
 def _repeats(runs: Sequence[PeriodicFigures]) -> list[PeriodicFigures]:
-    """The runs of the largest K: of its most repeated burst size, else of all sizes."""
+    """The runs of the largest K: those of the longest window that was repeated, else all.
+
+    Shares scatter with the bursts that a window counts, so short windows would hide how well they repeat.
+    """
     largest = max(run.point.producers for run in runs)
     at_largest = [run for run in runs if run.point.producers == largest]
-    by_size: dict[int, list[PeriodicFigures]] = {}
+    by_window: dict[tuple[int, int], list[PeriodicFigures]] = {}
     for run in at_largest:
-        by_size.setdefault(run.point.burst_bytes, []).append(run)
-    most = max(by_size.values(), key=lambda same: (len(same), same[0].point.burst_bytes))
-    return most if len(most) > 1 else at_largest
+        by_window.setdefault((run.point.window_ns, run.point.burst_bytes), []).append(run)
+    repeated = [window for window, same in by_window.items() if len(same) > 1]
+    return by_window[max(repeated)] if repeated else at_largest
 
 
 def _shares(run: PeriodicFigures, sm_ids: Sequence[int]) -> Floats:

@@ -26,7 +26,9 @@ MIN_STALLED = 2
 MODEL_ERROR = 0.02
 #: The fit sees volumes up to this many times Q: beyond, producers finish long before the last one, and
 #: the mean over them lies below equation 7.
-FIT_REACH = 2.0
+FIT_REACH = 1.6
+#: The region of the fit follows from Q, and Q from the region: settled after a few steps.
+REGION_STEPS = 4
 #: The first guess of Q is the median over this many smallest volumes that stall.
 GUESS_POINTS = 2
 #: Every third volume is held out of the fit, if at least this many were measured.
@@ -150,14 +152,11 @@ def fit_capacity(series: IsolatedSeries, issue: IssueModel, drain: DrainFit, see
     if mask.sum() < MIN_STALLED:
         return _lower_bound(series, volume[~mask], free_ns[~mask], drain.bytes_per_s, onset)
 
-    runs = [run for run, keep in zip(series.runs, seen, strict=True) if keep]
-    measured = series.issue_ns[seen]
-    scale = _error_ns(runs)
-    candidates = np.linspace(0.0, volume.max(), _GRID)
-    best = _best(candidates, volume, free_ns, measured, scale, drain.bytes_per_s)
-    step = candidates[1]
-    fine = np.linspace(max(best - step, 0.0), best + step, _GRID)
-    capacity = _best(fine, volume, free_ns, measured, scale, drain.bytes_per_s)
+    for _ in range(REGION_STEPS):
+        runs = [run for run, keep in zip(series.runs, seen, strict=True) if keep]
+        volume, free_ns = series.volume_bytes[seen], all_free_ns[seen]
+        capacity = _fitted(runs, volume, free_ns, drain.bytes_per_s)
+        seen = _near_knee(series.volume_bytes, waits, capacity) & ~series.held_out
 
     return CapacityFit(
         flavour=series.flavour,
@@ -168,6 +167,19 @@ def fit_capacity(series: IsolatedSeries, issue: IssueModel, drain: DrainFit, see
         onset_bytes=onset,
         points=len(runs),
     )
+
+
+def _fitted(
+    runs: Sequence[IsolatedFigures], volume_bytes: Floats, free_ns: Floats, drain_bytes_per_s: float
+) -> float:
+    """The Q of least loss, on a grid that is then refined."""
+    measured = np.array([run.issue_ns for run in runs])
+    error_ns = _error_ns(runs)
+    coarse = np.linspace(0.0, volume_bytes.max(), _GRID)
+    best = _best(coarse, volume_bytes, free_ns, measured, error_ns, drain_bytes_per_s)
+    step = coarse[1]
+    fine = np.linspace(max(best - step, 0.0), best + step, _GRID)
+    return _best(fine, volume_bytes, free_ns, measured, error_ns, drain_bytes_per_s)
 
 
 def _replicates(
