@@ -24,9 +24,12 @@ MIN_STALLED = 2
 #: Relative error granted to each isolated time, beside its own spread. It keeps the fit near the knee,
 #: where the fixed slope 1/R matters least.
 MODEL_ERROR = 0.02
+#: Fraction of the volume to which equation 7 is trusted: its corner is soft, and next to it a time of almost
+#: nothing would otherwise outweigh all others.
+VOLUME_ERROR = 0.007
 #: The fit sees volumes up to this many times Q: beyond, producers finish long before the last one, and
 #: the mean over them lies below equation 7.
-FIT_REACH = 1.6
+FIT_REACH = 1.5
 #: The region of the fit follows from Q, and Q from the region: settled after a few steps.
 REGION_STEPS = 4
 #: The first guess of Q is the median over this many smallest volumes that stall.
@@ -138,7 +141,7 @@ def _implied_bytes(
 def fit_capacity(series: IsolatedSeries, issue: IssueModel, drain: DrainFit, seed: int) -> CapacityFit:
     """Fit equation 7 with R fixed to the volumes around the knee that are not held out.
 
-    Soft-L1 loss on errors relative to each point's spread and ``MODEL_ERROR``, minimised over a grid
+    Soft-L1 loss on errors relative to what :func:`_error_ns` grants, minimised over a grid
     that is then refined, since the law's corner gives a gradient nothing to follow. The interval
     resamples volumes, the bursts of each, and R.
     """
@@ -174,7 +177,7 @@ def _fitted(
 ) -> float:
     """The Q of least loss, on a grid that is then refined."""
     measured = np.array([run.issue_ns for run in runs])
-    error_ns = _error_ns(runs)
+    error_ns = _error_ns(runs, drain_bytes_per_s)
     coarse = np.linspace(0.0, volume_bytes.max(), _GRID)
     best = _best(coarse, volume_bytes, free_ns, measured, error_ns, drain_bytes_per_s)
     step = coarse[1]
@@ -193,7 +196,7 @@ def _replicates(
     """Q refitted to resampled volumes, bursts and R, ``[REPLICATES]``."""
     rng = generator(seed, "capacity", runs[0].point.flavour, runs[0].point.producers)
     times = np.array([resampled_medians(run.burst_ns, rng) for run in runs])
-    error_ns = _error_ns(runs)
+    error_ns = _error_ns(runs, drain.bytes_per_s)
     around = capacity * np.linspace(1 - _BOOTSTRAP_REACH, 1 + _BOOTSTRAP_REACH, _BOOTSTRAP_GRID)
     replicates = np.empty(REPLICATES)
     for replicate, rate in enumerate(drain.replicates):
@@ -240,8 +243,11 @@ def _lower_bound(
     )
 
 
-def _error_ns(runs: Sequence[IsolatedFigures]) -> Floats:
-    return np.array([max(run.spread_ns, MODEL_ERROR * run.issue_ns) for run in runs])
+def _error_ns(runs: Sequence[IsolatedFigures], drain_bytes_per_s: float) -> Floats:
+    """What each isolated time may differ from equation 7 by, ``[runs]``."""
+    of_time = [max(run.spread_ns, MODEL_ERROR * run.issue_ns) for run in runs]
+    of_volume = [VOLUME_ERROR * run.point.volume_bytes / drain_bytes_per_s * 1e9 for run in runs]
+    return np.hypot(of_time, of_volume)
 
 
 def _best(

@@ -80,7 +80,8 @@ def run_calibration(
             )
             keeper = _Keeper(run, recording, progress)
             device.label_launches(run.id)
-            result = _with_provenance(calibrate(device, request, keeper), run.id, argv)
+            host = "" if description.kind == "replay" else current_process().host
+            result = _with_provenance(calibrate(device, request, keeper), run.id, argv, host)
             run.add_fit("calibration", _fit_payload(result))
     except KeyboardInterrupt:
         raise RunInterrupted(_interrupted(keeper, store), "run the same command again") from None
@@ -121,9 +122,11 @@ def _recorded(request: CalibrationRequest) -> RecordedRequest:
     return RecordedRequest(request.path, request.flavours, request.budget, request.seed)
 
 
-def _with_provenance(result: CalibrationResult, run_id: str, argv: Sequence[str]) -> CalibrationResult:
-    """The result with its profile telling which command and run it is from."""
-    update = {"run_id": run_id, "argv": tuple(argv), "host": current_process().host}
+def _with_provenance(
+    result: CalibrationResult, run_id: str, argv: Sequence[str], host: str
+) -> CalibrationResult:
+    """The result with its profile telling which command, run and measuring host it is from."""
+    update = {"run_id": run_id, "argv": tuple(argv), "host": host}
     provenance = result.platform.provenance.model_copy(update=update)
     platform = result.platform.model_copy(update={"provenance": provenance})
     return replace(result, platform=platform)

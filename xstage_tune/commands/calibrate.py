@@ -85,7 +85,13 @@ def calibrate(
         request = _request(opened, path, store_flavour, budget, seed)
         with Store.open(store) as kept, SweepProgress("calibrating") as progress:
             calibration = run_calibration(
-                opened, request, kept, argv=sys.argv, progress=progress, record=record, force=force
+                opened,
+                request,
+                kept,
+                argv=("xstage-tune", *sys.argv[1:]),
+                progress=progress,
+                record=record,
+                force=force,
             )
     finally:
         opened.close()
