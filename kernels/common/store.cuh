@@ -16,7 +16,7 @@ __device__ __forceinline__ void store_v4(void* address, uint4 value) {
 // unit: the value returns when that unit has passed those stores on. Without it a warp is past its stores while
 // up to about 5 KB of an SM still queue in the unit, and the stall (12 us at 400 MB/s an SM) falls on whatever
 // shared memory access comes next. A read alone overtakes the last of the stores; a write does not.
-// `word`: one a thread. Costs about 30 ns when nothing stalls.
+// `word`: one a thread. Costs a few tens of ns when nothing stalls.
 __device__ __forceinline__ u32 round_trip_behind_stores(void* word, u32 value) {
     const u32 address = static_cast<u32>(__cvta_generic_to_shared(word));
     asm volatile("st.volatile.shared.u32 [%1], %0;\n\tld.volatile.shared.u32 %0, [%1];"
