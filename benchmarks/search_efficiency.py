@@ -28,7 +28,7 @@ from xstage_tune.devices.kernels import KernelRun
 from xstage_tune.devices.simulated_kernels import SimulatedKernels
 from xstage_tune.platforms.loader import load_platform
 from xstage_tune.platforms.schema import PlatformProfile
-from xstage_tune.search.driver import run_search
+from xstage_tune.search.driver import NoProgress, run_search
 from xstage_tune.search.journal import NoJournal
 from xstage_tune.search.request import SearchRequest
 from xstage_tune.search.sampling import suggest
@@ -92,16 +92,6 @@ class Measured:
         return cap + 1
 
 
-class Silent:
-    """Progress that nobody sees."""
-
-    def planned(self, total: int) -> None:
-        """Not shown."""
-
-    def advance(self, label: str) -> None:
-        """Not shown."""
-
-
 def measure(name: str, platform: PlatformProfile) -> Measured:
     """Simulate every config of a space."""
     workload = load_workload(*SPACES[name])
@@ -119,7 +109,7 @@ def guided(measured: Measured, platform: PlatformProfile, seed: int) -> int:
     """Evaluations of the guided search."""
     measured.asked.clear()
     request = SearchRequest(measured.workload, platform, seed=seed, trials=GUIDED_TRIALS, tolerance=0.0)
-    run_search(request, measured.space, measured, NoJournal(), Silent())
+    run_search(request, measured.space, measured, NoJournal(), NoProgress())
     return measured.needed(GUIDED_TRIALS)
 
 
@@ -177,7 +167,7 @@ def time_200_trials(platform: PlatformProfile) -> None:
     began = time.perf_counter()
     space = build_space(workload, platform)
     request = SearchRequest(workload, platform, trials=200, tolerance=0.0)
-    result = run_search(request, space, SimulatedKernels(platform), NoJournal(), Silent())
+    result = run_search(request, space, SimulatedKernels(platform), NoJournal(), NoProgress())
     seconds = time.perf_counter() - began
     print(
         f"{result.evaluations} trials on megamoe/hy3-preview ({len(space.configs)} configs): {seconds:.1f} s"

@@ -45,16 +45,6 @@ def request(**changes: object) -> SearchRequest:
     return SearchRequest(**({"workload": drained(), "platform": BLACKWELL} | changes))  # type: ignore[arg-type]
 
 
-class Silent:
-    """Progress that nobody sees."""
-
-    def planned(self, total: int) -> None:
-        """Not shown."""
-
-    def advance(self, label: str) -> None:
-        """Not shown."""
-
-
 @dataclass
 class TableDevice:
     """A device whose times are a function of the config; keeps what it was asked.

@@ -115,6 +115,7 @@ def test_a_suite_prints_rows_and_a_summary(run_cli: RunCli, monkeypatch: pytest.
         ((), 2, "give either --workload or --suite"),
         (("--workload", FLASH, "--suite", "paper-84"), 2, "give either --workload or --suite"),
         (("--suite", "paper-84", *SMALL), 2, "takes no --set"),
+        (("--suite", "paper-84", "--objective", "stall"), 2, "takes no --set"),
         (("--workload", "megamoe/deepseek-v4-flas"), 2, f"{FLASH} or "),
         (("--workload", FLASH, "--platform", "h100"), 2, "unknown platform 'h100'"),
         (("--workload", FLASH, "--device", "tpu"), 2, "--device 'tpu' is unknown"),

@@ -8,7 +8,6 @@ import pytest
 from tests.configs.cases import BLACKWELL, attention, moe
 from tests.search.cases import (
     CountingSimulator,
-    Silent,
     TableDevice,
     as_megamoe,
     drained,
@@ -20,7 +19,7 @@ from xstage_tune.configs.schema import KernelConfig
 from xstage_tune.devices.kernels import KernelDevice
 from xstage_tune.devices.simulated_kernels import SimulatedKernels
 from xstage_tune.errors import DeviceError, FindingError
-from xstage_tune.search.driver import run_search
+from xstage_tune.search.driver import NoProgress, run_search
 from xstage_tune.search.journal import NoJournal
 from xstage_tune.search.request import SearchRequest
 from xstage_tune.search.result import SearchResult
@@ -32,7 +31,7 @@ HEURISTICS = heuristic_configs(drained(), BLACKWELL)
 
 
 def search(device: KernelDevice, space: Space = SPACE, **changes: object) -> SearchResult:
-    return run_search(request(**changes), space, device, NoJournal(), Silent())
+    return run_search(request(**changes), space, device, NoJournal(), NoProgress())
 
 
 @pytest.fixture(scope="module")
@@ -213,6 +212,6 @@ def test_the_stall_objective_counts_waits() -> None:
 def test_extreme_workloads_are_searched(workload: object) -> None:
     asked = SearchRequest(workload, BLACKWELL, trials=6)  # type: ignore[arg-type]
     space = build_space(asked.workload, BLACKWELL)
-    result = run_search(asked, space, SimulatedKernels(BLACKWELL), NoJournal(), Silent())
+    result = run_search(asked, space, SimulatedKernels(BLACKWELL), NoJournal(), NoProgress())
     assert 0 < result.bound_ns <= result.best.objective_ns <= result.default.objective_ns
     assert np.isfinite(result.best.objective_ns)

@@ -8,9 +8,9 @@ from itertools import islice
 import pytest
 
 from tests.configs.cases import BLACKWELL
-from tests.search.cases import Silent
 from xstage_tune.devices.simulated_kernels import SimulatedKernels
 from xstage_tune.search import suite
+from xstage_tune.search.driver import NoProgress
 from xstage_tune.search.suite import Ratios, SuiteOptions, paper_84_workloads, run_paper_84
 
 
@@ -32,7 +32,7 @@ def test_ratios_by_hand() -> None:
 def test_a_row_compares_the_same_workload_under_each_schedule(monkeypatch: pytest.MonkeyPatch) -> None:
     skewed = [case for case in paper_84_workloads() if case[0] == "Hy3" and case[1] == "skewed"]
     monkeypatch.setattr(suite, "paper_84_workloads", lambda: islice(iter(skewed), 2))
-    result = run_paper_84(BLACKWELL, SimulatedKernels(BLACKWELL), SuiteOptions(trials=5), Silent())
+    result = run_paper_84(BLACKWELL, SimulatedKernels(BLACKWELL), SuiteOptions(trials=5), NoProgress())
     assert [row.tokens_per_rank for row in result.rows] == [3488, 6976]
     for row in result.rows:
         assert row.bound_ns <= row.tuned_ns <= min(row.wave_ns, row.interleaved_ns * 1.01)

@@ -53,7 +53,10 @@ def search(
     ] = "paper-nvlink5",
     device: Annotated[str, typer.Option(help="auto (the simulator), simulator, or cuda[:N].")] = "auto",
     trials: Annotated[
-        int | None, typer.Option(min=1, help="Most configs to evaluate.", show_default="100; exhaustive: all")
+        int | None,
+        typer.Option(
+            min=1, help="Most configs to evaluate.", show_default="100; 24 in a suite; all if exhaustive"
+        ),
     ] = None,
     timeout: Annotated[
         float | None, typer.Option(min=0.0, help="Most seconds to search.", show_default="none")
@@ -77,8 +80,8 @@ def search(
     if (workload is None) == (suite is None):
         raise UsageError("give either --workload or --suite", "xstage-tune workloads list")
     if suite is not None:
-        if overrides or resume:
-            raise UsageError(f"--suite {suite.value} takes no --set and no --resume")
+        if overrides or resume or timeout is not None or objective is not ObjectiveChoice.LATENCY:
+            raise UsageError(f"--suite {suite.value} takes no --set, --resume, --timeout or --objective")
         _run_suite(platform, device, trials, seed, sampler, tolerance, output)
         return
     assert workload is not None
@@ -143,12 +146,10 @@ def _run_suite(
     from xstage_tune.report.progress import SweepProgress
     from xstage_tune.report.search_tables import suite_report
     from xstage_tune.report.tables import result_console
-    from xstage_tune.search.suite import SuiteOptions, run_paper_84
+    from xstage_tune.search.suite import DEFAULT_TRIALS, SuiteOptions, run_paper_84
 
     profile = load_platform(platform)
-    options = SuiteOptions(seed=seed, sampler=sampler.value, tolerance=tolerance)
-    if trials is not None:
-        options = SuiteOptions(trials, seed, sampler.value, tolerance)
+    options = SuiteOptions(trials or DEFAULT_TRIALS, seed, sampler.value, tolerance)
     with SweepProgress("searching") as progress:
         result = run_paper_84(profile, open_kernel_device(device, profile), options, progress)
     if output is OutputFormat.JSON:

@@ -59,6 +59,16 @@ class Progress(Protocol):
         ...
 
 
+class NoProgress:
+    """Progress that nobody sees."""
+
+    def planned(self, total: int) -> None:
+        """Not shown."""
+
+    def advance(self, label: str) -> None:
+        """Not shown."""
+
+
 def run_search(
     request: SearchRequest, space: Space, device: KernelDevice, journal: Journal, progress: Progress
 ) -> SearchResult:
@@ -76,7 +86,8 @@ def run_search(
     except KeyboardInterrupt:
         journal.abandon("interrupted")
         kept = f"; {search.candidates.tried} trials are kept" if journal.study_id else ""
-        raise RunInterrupted(f"search interrupted{kept}", _resume_hint(request, journal)) from None
+        hint = f"the same command with --resume {journal.study_id}" if journal.study_id else ""
+        raise RunInterrupted(f"search interrupted{kept}", hint) from None
     except BaseException:
         journal.abandon("failed")
         raise
@@ -204,8 +215,8 @@ class _Search:
         else:
             self.candidates.record(index, objective_ns)
             self._study.tell(trial, objective_ns)
-        best_ns = self.candidates.best_ns
-        self._progress.advance(f"best {duration(best_ns)}, bound {duration(self._bound_ns())}")
+        best_ns, bound_ns = self.candidates.best_ns, self.candidates.remaining_bound_ns()
+        self._progress.advance(f"best {duration(best_ns)}, bound {duration(bound_ns)}")
 
     def _enqueued(self, config: KernelConfig) -> optuna.Trial:
         """A trial of the study for a config that the sampler did not propose."""
@@ -227,9 +238,6 @@ class _Search:
         objective_ns = run.median_ns(self._request.objective)
         self._journal.write(config, "complete", objective_ns=objective_ns, bound_ns=bound_ns)
         return objective_ns
-
-    def _bound_ns(self) -> float:
-        return self.candidates.remaining_bound_ns()
 
     def _adopt_finished(self) -> None:
         """Count trials of an earlier run that this one did not come to: no finished trial is lost."""
@@ -264,7 +272,7 @@ class _Search:
             default=baseline,
             heuristics={name: measured[config] for name, config in heuristics.items() if config in measured},
             ties=ties,
-            bound_ns=min(self._bound_ns(), best.objective_ns),
+            bound_ns=min(self.candidates.remaining_bound_ns(), best.objective_ns),
             evaluations=self.candidates.tried,
             failed=len(self.candidates.failed),
             cuts=self._cuts(),
@@ -298,12 +306,7 @@ class _Search:
             cuts.append(Cut("bounded", bounded, f"bound no better than {duration(candidates.best_ns)}"))
         ranked_last = candidates.unmeasured() - bounded
         if ranked_last:
-            detail = f"bounds from {duration(self._bound_ns())}, expected to be worse than those evaluated"
+            least_ns = candidates.remaining_bound_ns()
+            detail = f"bounds from {duration(least_ns)}, expected to be worse than those evaluated"
             cuts.append(Cut("ranked last", ranked_last, detail))
         return tuple(cuts)
-
-
-def _resume_hint(request: SearchRequest, journal: Journal) -> str:
-    if not journal.study_id:
-        return ""
-    return f"xstage-tune search --workload {request.workload.name} --resume {journal.study_id}"

@@ -181,7 +181,7 @@ def stored_result(store: Store, study_id: str = "latest") -> SearchResult:
     if not results:
         raise UsageError(
             f"study {study.id} has no result: it is {study.status}",
-            f"finish it: xstage-tune search --workload {study.workload} --resume {study.id}",
+            f"finish it by the search's command with --resume {study.id}",
         )
     return result_from_keys(results[-1], f"study {study.id}")
 

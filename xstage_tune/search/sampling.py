@@ -15,15 +15,17 @@ from xstage_tune.search.space import CONDITIONAL, SCHEDULE, Params, Value
 
 SamplerName = Literal["tpe", "gp", "random", "exhaustive"]
 
-optuna.logging.set_verbosity(optuna.logging.WARNING)
-
 
 def make_sampler(name: SamplerName, seed: int) -> BaseSampler:
     """A sampler by name; ``exhaustive`` asks none, and gets the cheapest.
 
+    GP has no conditional axes: it draws those at random. Optuna's own notes go nowhere, since stderr is for
+    what a user can act on.
+
     Raises:
         DeviceError: ``gp`` without torch, which its Gaussian process is fitted by.
     """
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         if name == "tpe":

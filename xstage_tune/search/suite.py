@@ -16,7 +16,7 @@ from typing import Any
 from xstage_tune.configs.defaults import interleaved_config
 from xstage_tune.devices.kernels import KernelDevice
 from xstage_tune.platforms.schema import PlatformProfile
-from xstage_tune.search.driver import Progress, run_search
+from xstage_tune.search.driver import NoProgress, Progress, run_search
 from xstage_tune.search.journal import NoJournal
 from xstage_tune.search.request import SearchRequest
 from xstage_tune.search.sampling import SamplerName
@@ -29,13 +29,15 @@ _PRECISIONS: tuple[Precision, ...] = ("w4a8", "w8a8")
 _ROUTINGS = {"balanced": Routing(), "skewed": Routing(kind="zipf", alpha=1.0, seed=0)}
 _TOKENS_PER_RANK = (PAPER_TOKENS_PER_RANK // 2, PAPER_TOKENS_PER_RANK, 2 * PAPER_TOKENS_PER_RANK)
 _REPEATS = 5
+#: Evaluations of each search, unless said otherwise: enough for the ranking's best, in two minutes for all.
+DEFAULT_TRIALS = 24
 
 
 @dataclass(frozen=True, slots=True)
 class SuiteOptions:
     """How each of the suite's searches is made; see :class:`~xstage_tune.search.request.SearchRequest`."""
 
-    trials: int = 24
+    trials: int = DEFAULT_TRIALS
     seed: int = 0
     sampler: SamplerName = "tpe"
     tolerance: float = 0.01
@@ -160,16 +162,6 @@ def run_paper_84(
     return SuiteResult("paper-84", platform.name, device.identity, tuple(rows))
 
 
-class _Quiet:
-    """A search inside the suite shows no progress of its own."""
-
-    def planned(self, total: int) -> None:
-        """Not shown."""
-
-    def advance(self, label: str) -> None:
-        """Not shown."""
-
-
 def _row(
     model: str,
     routing: str,
@@ -182,7 +174,7 @@ def _row(
         workload, platform, sampler=options.sampler, seed=options.seed, trials=options.trials,
         tolerance=options.tolerance,
     )  # fmt: skip
-    result = run_search(request, build_space(workload, platform), device, NoJournal(), _Quiet())
+    result = run_search(request, build_space(workload, platform), device, NoJournal(), NoProgress())
     interleaved = device.run_kernel(workload, interleaved_config(workload, platform), _REPEATS)
     return SuiteRow(
         model=model,
