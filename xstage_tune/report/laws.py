@@ -62,12 +62,13 @@ def isolated_law(
         return volume, law_ns, None
     path = {"drain_bytes_per_s": drain_bytes_per_s, "capacity_bytes": capacity.bytes}
     waiting_ns = burst_gap.isolated_issue_ns(free_issue_ns=0.0, volume_bytes=volume, **path)
-    free = waiting_ns < law_ns * (1 - 1e-9)
-    if not free.any() or free.all():
+    # A profile's numbers are rounded, the predicted times are not.
+    free = waiting_ns < law_ns * (1 - 1e-6)
+    if not free[0] or free.all():
         return volume, law_ns, None
-    last_free = int(np.flatnonzero(free)[-1])
-    knee_bytes = capacity.bytes + drain_bytes_per_s * law_ns[last_free] / 1e9
+    below = int(np.argmin(free))  # volumes up to the knee
+    knee_bytes = capacity.bytes + drain_bytes_per_s * law_ns[below - 1] / 1e9
     grid = np.union1d(np.geomspace(volume[0], volume[-1], _GRID_POINTS), [*volume, knee_bytes])
-    free_ns = np.interp(grid, volume[free], law_ns[free])
+    free_ns = np.interp(grid, volume[:below], law_ns[:below])
     law = burst_gap.isolated_issue_ns(free_issue_ns=free_ns, volume_bytes=grid, **path)
     return grid, law, int(np.searchsorted(grid, knee_bytes))
