@@ -120,8 +120,12 @@ def _decimals(value: float) -> int:
 
 
 def _interval_decimals(value: float, half_width: float) -> int:
-    """Decimals for the half width to one digit, two if it begins with 1, and three figures of the value."""
+    """Decimals for the half width to one digit, two if it begins with 1, and three figures of the value.
+
+    At most one figure more than a value without an interval has: an interval of repeated identical
+    readings is no precision.
+    """
     if half_width <= 0:
         return _decimals(value)
     needed = max(-_exponent(half_width / 2), _SIGNIFICANT_DIGITS - 2 - _exponent(value))
-    return min(max(needed, 0), _MAX_DECIMALS)
+    return min(max(needed, 0), _decimals(value) + 1, _MAX_DECIMALS)
