@@ -52,18 +52,21 @@ class Throughput:
 
 def throughput(tiles_per_sm: int = 5000, sms: int = 148) -> Iterator[Throughput]:
     """Time single launches of ``sms`` SMs, compilation and the making of the streams left out."""
-    one_port = replace(drain_model(load_platform("paper-nvlink5")), group_of_sm=(0,) * sms, unit_of_sm=())
-    four_ports = replace(
+    one_port = replace(
+        drain_model(load_platform("paper-nvlink5")), branch_of_sm=(0,) * sms, port_of_sm=(), port_weight=()
+    )
+    four_branches = replace(
         one_port,
-        group_of_sm=tuple(sm % 4 for sm in range(sms)),
-        group_share=(0.25,) * 4,
-        unit_of_sm=tuple(sm // 2 for sm in range(sms)),
+        branch_of_sm=tuple(sm // 2 % 4 for sm in range(sms)),
+        branch_share=(0.25,) * 4,
+        port_of_sm=tuple(sm // 2 for sm in range(sms)),
+        port_weight=(),
     )
     jitter_ns = np.random.default_rng(0).random(sms * tiles_per_sm) * 1000
     cases = {
         "aligned, drain-limited": (one_port, 5000.0 + 0 * jitter_ns),
         "drifting, drain-limited": (one_port, 5000.0 + jitter_ns),
-        "drifting, drain-limited, 4 ports of units of 2": (four_ports, 5000.0 + jitter_ns),
+        "drifting, drain-limited, 4 branches of 18 or 19 ports": (four_branches, 5000.0 + jitter_ns),
         "drifting, not limited": (one_port, 12000.0 + jitter_ns),
     }
     for case, (drain, mainloop_ns) in cases.items():
@@ -93,8 +96,8 @@ def skeleton(staging_slots: int, start_jitter_ns: float = 1000.0, seed: int = 0)
         drain_bytes_per_s=52.6e9,
         capacity_bytes=4e6,
         free_issue_ns=_h200_issue_ns,
-        group_of_sm=(0,) * 24 + (1,) * 36 + (2,) * 36 + (3,) * 36,
-        group_share=(0.25,) * 4,
+        branch_of_sm=(0,) * 24 + (1,) * 36 + (2,) * 36 + (3,) * 36,
+        branch_share=(0.25,) * 4,
     )
     # Each expert gives every CTA 16 tiles of either layer; a row is one tile of each CTA.
     grid = MoeGrid((16 * 128,) * 12, block_m=128, l1_tiles=132, l2_tiles=132, sms=132)

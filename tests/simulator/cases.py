@@ -13,8 +13,8 @@ from xstage_tune.devices.simulator.pipeline import Streams, independent_streams
 
 Floats = NDArray[np.float64]
 
-#: Groups of SMs behind one port on the H200 that HARDWARE.md describes, each due a quarter of R.
-H200_GROUPS = (0,) * 24 + (1,) * 36 + (2,) * 36 + (3,) * 36
+#: Port of each of the 132 SMs of an H200: twelve ports of 6 or 4 SMs on each of two branches.
+H200_PORTS = tuple(port for port, sms in enumerate(2 * ((6,) * 9 + (4,) * 3)) for _ in range(sms))
 
 
 def constant_rate(bytes_per_ns: float) -> Callable[[Floats], Floats]:
@@ -39,7 +39,8 @@ def h200_issue_ns(burst_bytes: Floats) -> Floats:
 def h200_drain(capacity_bytes: float = 4e6, *, grouped: bool = True) -> DrainModel:
     """The H200's host path with all 132 SMs."""
     if grouped:
-        return DrainModel(52.6e9, capacity_bytes, h200_issue_ns, H200_GROUPS, (0.25,) * 4)
+        branches = tuple(port // 12 for port in H200_PORTS)
+        return DrainModel(52.6e9, capacity_bytes, h200_issue_ns, branches, (0.5, 0.5), H200_PORTS)
     return DrainModel(52.6e9, capacity_bytes, h200_issue_ns, (0,) * 132)
 
 
@@ -51,7 +52,7 @@ def repeated(sms: int, tiles: int, mainloop_ns: float, remote_bytes: float) -> S
 
 @st.composite
 def launches(draw: st.DrawFn, most_sms: int = 6) -> tuple[Streams, DrainModel]:
-    """A few SMs with mixed tiles over a path with ports and units."""
+    """A few SMs with mixed tiles over a path with branches and ports."""
     sms = draw(st.integers(1, most_sms))
     tiles = draw(st.lists(st.integers(1, 7), min_size=sms, max_size=sms))
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
@@ -71,16 +72,20 @@ def launches(draw: st.DrawFn, most_sms: int = 6) -> tuple[Streams, DrainModel]:
 @st.composite
 def drains(draw: st.DrawFn, sms: int) -> DrainModel:
     """A path of ``sms`` producers, usually one that limits them."""
-    ports = draw(st.integers(1, 3))
-    unit_sms = draw(st.integers(1, 2))
-    shares = np.array(draw(st.lists(st.integers(1, 4), min_size=ports, max_size=ports)), float)
+    branches = draw(st.integers(1, 3))
+    port_sms = draw(st.integers(1, 3))
+    port_of_sm = tuple(sm // port_sms for sm in range(sms))
+    ports = port_of_sm[-1] + 1
+    branch_of_port = draw(st.lists(st.integers(0, branches - 1), min_size=ports, max_size=ports))
+    shares = np.array(draw(st.lists(st.integers(1, 4), min_size=branches, max_size=branches)), float)
     return DrainModel(
         drain_bytes_per_s=draw(st.integers(4, 90)) * 1e9,
         capacity_bytes=draw(st.integers(1, 12)) * 4096.0,
         free_issue_ns=lambda size: 30.0 + size / 60.0,
-        group_of_sm=tuple(draw(st.lists(st.integers(0, ports - 1), min_size=sms, max_size=sms))),
-        group_share=tuple((shares / shares.sum()).tolist()),
-        unit_of_sm=tuple(sm // unit_sms for sm in range(sms)),
+        branch_of_sm=tuple(branch_of_port[port] for port in port_of_sm),
+        branch_share=tuple((shares / shares.sum()).tolist()),
+        port_of_sm=port_of_sm,
+        port_weight=tuple(draw(st.sampled_from([0.5, 1.0, 2.0])) for _ in range(ports)),
     )
 
 
@@ -112,16 +117,16 @@ def reference_ends(begin_ns: Floats, burst_bytes: Floats, drain: DrainModel) -> 
 
 
 def _shared(active: NDArray[np.int64], rate: Floats, drain: DrainModel) -> Floats:
-    """Max-min fair rates by bisection of the water level, ports first and bursts within them."""
-    port = np.array(drain.group_of_sm)[active]
-    unit = np.array(drain.unit_of_sm)[active]
-    weight = 1.0 / np.array([np.count_nonzero(unit == u) for u in unit])
-    share = np.array(drain.group_share)
-    demand = np.bincount(port, rate[active], share.size)
+    """Max-min fair rates by bisection of the water level, branches first and bursts within them."""
+    branch = np.array(drain.branch_of_sm)[active]
+    port = np.array(drain.port_of_sm)[active]
+    weight = np.array([drain.port_weight[p] / np.count_nonzero(port == p) for p in port])
+    share = np.array(drain.branch_share)
+    demand = np.bincount(branch, rate[active], share.size)
     grant = _filled(drain.drain_bytes_per_s / 1e9, share, demand)
     rates = np.zeros(rate.size)
-    for p in np.unique(port):
-        mine = port == p
+    for p in np.unique(branch):
+        mine = branch == p
         rates[active[mine]] = _filled(grant[p], weight[mine], rate[active][mine])
     return rates
 

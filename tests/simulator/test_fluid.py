@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.simulator.cases import (
-    H200_GROUPS,
+    H200_PORTS,
     constant_rate,
     drains,
     h200_drain,
@@ -67,7 +67,7 @@ def test_aligned_periodic_bursts_obey_the_burst_gap_law(
 
 @given(kilobytes=st.integers(1, 256), grouped=st.booleans(), capacity_mb=st.floats(0.2, 8))
 @settings(deadline=None, max_examples=60)
-def test_isolated_bursts_obey_equation_7_for_any_ports(
+def test_isolated_bursts_obey_equation_7_for_any_branches(
     kilobytes: int, grouped: bool, capacity_mb: float
 ) -> None:
     drain = h200_drain(capacity_mb * 1e6, grouped=grouped)
@@ -96,14 +96,21 @@ def test_paper_burst_of_48_kib_stalls_as_equation_7_says() -> None:
 def test_saturated_ports_divide_the_drain_as_measured_on_the_h200() -> None:
     times = simulate_bursts(periodic(132, 8192, 0, 4_000_000), h200_drain())
     bursts = np.bincount(times.producer[times.begin_ns > 1e6], minlength=132)
-    share = bursts / bursts.mean()
-    # 24 SMs with a quarter of R, 36 with each other quarter: 132/96 and 132/144 of the mean.
-    assert share[:24] == pytest.approx(132 / 96, rel=0.02)
-    assert share[24:] == pytest.approx(132 / 144, rel=0.02)
+    sms = np.bincount(H200_PORTS)[list(H200_PORTS)]
+    # Each port has 1/24 of R: 4 SMs get 132/96 of the mean, 6 SMs 132/144.
+    assert bursts / bursts.mean() == pytest.approx(132 / 24 / sms, rel=0.02)
 
 
-def test_a_lone_producer_of_a_unit_gets_the_unit_share() -> None:
-    """Two units on one port: one with both SMs bursting, one with a single SM, which is twice as fast."""
+def test_a_branch_that_falls_idle_leaves_its_share_to_the_other() -> None:
+    drain = DrainModel(10e9, 1.0, constant_rate(100.0), (0, 1), (0.2, 0.8))
+    streams = independent_streams(np.arange(3), np.zeros(2), remote_bytes=8_000.0)
+    accepted = simulate(streams, drain, PipelineConfig()).times.accepted
+    # 2 and 8 bytes/ns until 1,000 ns, then 10 for what is left of the first.
+    assert accepted == pytest.approx([1600.0, 1000.0], rel=1e-3)
+
+
+def test_a_lone_producer_of_a_port_gets_the_port_share() -> None:
+    """Two ports on one branch: one with both SMs bursting, one with a single SM, which is twice as fast."""
     drain = DrainModel(10e9, 1.0, constant_rate(100.0), (0, 0, 0), (1.0,), (0, 0, 1))
     streams = independent_streams(np.arange(4), np.zeros(3), remote_bytes=10_000.0)
     accepted = simulate(streams, drain, PipelineConfig()).times.accepted
@@ -137,11 +144,13 @@ def test_a_path_faster_than_its_producers_never_queues() -> None:
         {"drain_bytes_per_s": 0.0},
         {"capacity_bytes": -1.0},
         {"capacity_bytes": float("nan")},
-        {"group_share": (0.5, -0.5)},
-        {"group_of_sm": (0, 1)},
-        {"group_of_sm": ()},
-        {"unit_of_sm": (0, 2)},
-        {"unit_of_sm": (0,)},
+        {"branch_share": (0.5, -0.5)},
+        {"branch_of_sm": (0, 1)},
+        {"branch_of_sm": ()},
+        {"port_of_sm": (0, 2)},
+        {"port_of_sm": (0,)},
+        {"port_weight": (1.0,)},
+        {"port_weight": (1.0, 0.0)},
     ],
 )
 def test_a_drain_model_refuses_impossible_figures(wrong: dict[str, object]) -> None:
@@ -149,11 +158,7 @@ def test_a_drain_model_refuses_impossible_figures(wrong: dict[str, object]) -> N
         "drain_bytes_per_s": 1e9,
         "capacity_bytes": 1e6,
         "free_issue_ns": constant_rate(1.0),
-        "group_of_sm": (0, 0),
+        "branch_of_sm": (0, 0),
     }
     with pytest.raises(UsageError, match="drain model"):
         DrainModel(**{**good, **wrong})  # type: ignore[arg-type]
-
-
-def test_h200_groups_cover_every_sm() -> None:
-    assert len(H200_GROUPS) == 132

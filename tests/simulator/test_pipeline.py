@@ -134,7 +134,7 @@ def test_without_contention_depth_never_hurts_and_coupling_never_helps(
         remote_bytes=streams.remote_bytes[: streams.first[1]],
     )
     unlimited = replace(drain, capacity_bytes=np.inf)
-    single = replace(drain, group_of_sm=(0,), group_share=(1.0,), unit_of_sm=())
+    single = replace(drain, branch_of_sm=(0,), branch_share=(1.0,), port_of_sm=(), port_weight=())
     for case, path in ((alone, single), (streams, unlimited)):
         runs = [
             simulate(case, path, PipelineConfig(staging_slots=slots)).makespan_ns for slots in (1, 2, 3, 4)
@@ -201,7 +201,7 @@ def chained(waits_on: list[int], signals: list[int], counters: int, *, at_end: b
 
 
 def drain_for(streams: Streams) -> DrainModel:
-    return replace(one_sm(), group_of_sm=(0,) * streams.sms, unit_of_sm=())
+    return replace(one_sm(), branch_of_sm=(0,) * streams.sms, port_of_sm=(), port_weight=())
 
 
 @pytest.mark.parametrize(("at_end", "stored_ns"), [(False, 50.0), (True, 0.0)])

@@ -116,13 +116,11 @@ class Arbitration(Strict):
     """How R is divided among saturating producers, by SM id.
 
     A hierarchical round robin. Branches with an active producer share R by weight, the sum of their
-    groups' shares; so do, by ``share``, the groups with one inside a branch; the active units of a group
-    share equally, and so do the active SMs of a unit.
+    groups' shares; so do, by ``share``, the groups with one inside a branch; the active SMs of a group
+    share equally.
     """
 
     groups: tuple[ArbitrationGroup, ...]
-    #: SMs of neighbouring ids that make a unit (``sm_id // unit_sms``): 2 where a TPC shares a slot.
-    unit_sms: Count = 1
     predictions: tuple[ArbitrationPrediction, ...] = ()
     repeat_correlation: Annotated[Finite, Field(ge=-1, le=1)]
     #: Largest relative deviation of a measured per-SM share from the group law, at full occupancy.

@@ -4,21 +4,21 @@ No time stepping: between two events every rate is constant, so all quantities a
 
 **The path** (``fluid``). All producers share one queue that drains at R and holds Q(K). A burst of B
 bytes is injected at its backpressure-free rate ``B / T0(B)`` while the queue has room. Once it is full
-and the active bursts ask for more than R, the arbiter admits R in total, by water filling: ports
-(the platform's arbitration groups) in proportion to their shares among those with an active burst; within
-a port, its units (SMs that share a slot) equally; within a unit, its bursts equally. What a port or a
-burst cannot use goes to the others.
+and the active bursts ask for more than R, the arbiter admits R in total, by water filling. Branches with
+an active burst share R by their shares; within a branch, so do the ports (the platform's arbitration
+groups) with one, by weight; within a port, its bursts equally. What a branch or a burst cannot use goes
+to the others.
 
 *Attribution of occupancy.* The queue is one first-in first-out store behind the arbiter: the arbiter
 decides whose bytes enter, the queue does not know whose bytes it holds, and capacity belongs to no
-port. So a burst whose last byte enters at t has drained at t + q(t)/R, and K aligned identical
-producers obey equations 1-7 for any port shares ("issue" being that of the last producer done).
+branch. So a burst whose last byte enters at t has drained at t + q(t)/R, and K aligned identical
+producers obey equations 1-7 for any branch shares ("issue" being that of the last producer done).
 
-*State.* Bursts of one port and one size, in units with equally many busy members, have equal rates. They
-form a flow class: a list in the order of their ends, and the bytes that one member has injected since the
-class was last idle, its work. A burst ends when this work reaches its value at the burst's begin plus B.
-An event therefore costs the number of live classes, not of producers. When a member of a unit begins or
-ends, the other members' bursts move to another class.
+*State.* Bursts of one branch and one size, behind ports of equal weight with equally many busy members,
+have equal rates. They form a flow class: a list in the order of their ends, and the bytes that one member
+has injected since the class was last idle, its work. A burst ends when this work reaches its value at the
+burst's begin plus B. An event therefore costs the number of live classes, not of producers. When a member
+of a port begins or ends, the other members' bursts move to another class.
 
 *Events.* A burst ends; the queue becomes full. (That it becomes empty changes no rate.)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -15,6 +15,7 @@ from xstage_tune.platforms.queries import capacity_bytes, issue_ns
 from xstage_tune.platforms.schema import Arbitration, PlatformProfile
 
 NS_PER_S = 1e9
+WEIGHT_STEP = 0.05
 
 Floats = NDArray[np.float64]
 
@@ -27,37 +28,44 @@ class DrainModel:
         drain_bytes_per_s: R.
         capacity_bytes: Q(K); infinity where the path never limits.
         free_issue_ns: T0 of one producer's burst, from burst bytes ``[n]`` to ns ``[n]``.
-        group_of_sm: ``[K]`` port of each producer, an index into ``group_share``.
-        group_share: ``[ports]`` fraction of R that a port is due.
-        unit_of_sm: ``[K]`` unit of each producer, from 0 up: the units of a port share it equally, and
-            so do the producers of a unit. By default each producer is its own unit.
+        branch_of_sm: ``[K]`` branch of each producer, an index into ``branch_share``.
+        branch_share: ``[branches]`` fraction of R that a branch is due.
+        port_of_sm: ``[K]`` port of each producer, from 0 up; its producers share it equally. By default
+            each producer has its own port.
+        port_weight: ``[ports]`` in proportion to which the ports of a branch share it; by default equal.
 
     Raises:
-        UsageError: a figure is not positive, or a producer is on no port or in no unit.
+        UsageError: a figure is not positive, or a producer is on no branch or behind no port.
     """
 
     drain_bytes_per_s: float
     capacity_bytes: float
     free_issue_ns: Callable[[Floats], Floats]
-    group_of_sm: tuple[int, ...]
-    group_share: tuple[float, ...] = (1.0,)
-    unit_of_sm: tuple[int, ...] = ()
+    branch_of_sm: tuple[int, ...]
+    branch_share: tuple[float, ...] = (1.0,)
+    port_of_sm: tuple[int, ...] = ()
+    port_weight: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
-        if not all(figure > 0 for figure in (self.drain_bytes_per_s, self.capacity_bytes, *self.group_share)):
-            raise UsageError("drain model: R, Q and the port shares must be positive")
-        if not self.group_of_sm or not set(self.group_of_sm) <= set(range(len(self.group_share))):
-            raise UsageError("drain model: every producer must be on one of the ports")
-        if not self.unit_of_sm:
-            object.__setattr__(self, "unit_of_sm", tuple(range(self.producers)))
-        numbered = set(self.unit_of_sm) == set(range(max(self.unit_of_sm) + 1))
-        if not numbered or len(self.unit_of_sm) != self.producers:
-            raise UsageError("drain model: every producer must be in one unit, numbered from 0 without gaps")
+        figures = (self.drain_bytes_per_s, self.capacity_bytes, *self.branch_share, *self.port_weight)
+        if not all(figure > 0 for figure in figures):
+            raise UsageError("drain model: R, Q, branch shares and port weights must be positive")
+        if not self.branch_of_sm or not set(self.branch_of_sm) <= set(range(len(self.branch_share))):
+            raise UsageError("drain model: every producer must be on one of the branches")
+        if not self.port_of_sm:
+            object.__setattr__(self, "port_of_sm", tuple(range(self.producers)))
+        ports = max(self.port_of_sm) + 1
+        if set(self.port_of_sm) != set(range(ports)) or len(self.port_of_sm) != self.producers:
+            raise UsageError("drain model: every producer must have one port, numbered from 0 without gaps")
+        if not self.port_weight:
+            object.__setattr__(self, "port_weight", (1.0,) * ports)
+        if len(self.port_weight) != ports:
+            raise UsageError(f"drain model: {ports} ports have {len(self.port_weight)} weights")
 
     @property
     def producers(self) -> int:
         """K."""
-        return len(self.group_of_sm)
+        return len(self.branch_of_sm)
 
     def free_rate_bytes_per_ns(self, burst_bytes: Floats) -> Floats:
         """Injection rate of bursts without backpressure, ``B / T0(B)``, ``[n]``."""
@@ -81,20 +89,20 @@ def drain_model(
         sm_ids: ``[K]`` SM of each producer, for the arbitration; by default K of them spread evenly.
 
     Raises:
-        UsageError: the profile has no T0 or no Q of the flavour, or no port for one of the SMs.
+        UsageError: the profile has no T0 or no Q of the flavour, or no group for one of the SMs.
     """
     count = platform.gpu.sm_count if producers is None else producers
     if sm_ids is None:
         sm_ids = spread_sm_ids(count, platform.gpu.sm_count).tolist()
-    ports, shares, units = _arbiter(platform.name, platform.arbitration, sm_ids)
-    return DrainModel(
+    one_port = DrainModel(
         drain_bytes_per_s=platform.drain.bytes_per_s,
         capacity_bytes=float(capacity_bytes(platform, flavour, count)),
         free_issue_ns=partial(issue_ns, platform, flavour, count),
-        group_of_sm=ports,
-        group_share=shares,
-        unit_of_sm=units,
+        branch_of_sm=(0,) * count,
     )
+    if platform.arbitration is None:
+        return one_port
+    return _arbitrated(one_port, platform.name, platform.arbitration, sm_ids)
 
 
 def spread_sm_ids(producers: int, sm_count: int) -> NDArray[np.int64]:
@@ -102,22 +110,34 @@ def spread_sm_ids(producers: int, sm_count: int) -> NDArray[np.int64]:
     return np.arange(producers) * sm_count // producers
 
 
-def _arbiter(
-    platform: str, arbitration: Arbitration | None, sm_ids: Sequence[int]
-) -> tuple[tuple[int, ...], tuple[float, ...], tuple[int, ...]]:
-    """Port of each producer, share of each port, unit of each producer."""
-    if arbitration is None:
-        return (0,) * len(sm_ids), (1.0,), tuple(range(len(sm_ids)))
-    port_of = {sm: port for port, group in enumerate(arbitration.groups) for sm in group.sm_ids}
-    missing = sorted(set(sm_ids) - set(port_of))
+def _arbitrated(
+    path: DrainModel, platform: str, arbitration: Arbitration, sm_ids: Sequence[int]
+) -> DrainModel:
+    """The path with its producers behind the ports of their SMs."""
+    groups = arbitration.groups
+    group_of = {sm: index for index, group in enumerate(groups) for sm in group.sm_ids}
+    missing = sorted(set(sm_ids) - set(group_of))
     if missing:
         raise UsageError(
             f"platform '{platform}': arbitration.groups name no group for SM {missing[0]}",
             "every SM that takes part must be in one group",
         )
-    _, units = np.unique([sm // arbitration.unit_sms for sm in sm_ids], return_inverse=True)
-    return (
-        tuple(port_of[sm] for sm in sm_ids),
-        tuple(group.share for group in arbitration.groups),
-        tuple(units.tolist()),
+    # A branch's weight counts its idle ports too: what they leave goes to the others of the branch.
+    _, branch_of = np.unique([group.branch for group in groups], return_inverse=True)
+    share = np.array([group.share for group in groups])
+    branch_share = np.bincount(branch_of, share)
+    weight = share / (branch_share / np.bincount(branch_of))[branch_of]
+    present, port_of_sm = np.unique([group_of[sm] for sm in sm_ids], return_inverse=True)
+    return replace(
+        path,
+        branch_of_sm=tuple(branch_of[present][port_of_sm].tolist()),
+        branch_share=tuple(branch_share.tolist()),
+        port_of_sm=tuple(port_of_sm.tolist()),
+        port_weight=tuple(_rounded_weight(weight[present]).tolist()),
     )
+
+
+def _rounded_weight(weight: Floats) -> Floats:
+    """Port weights to a twentieth: measured ones of equal ports differ by noise, at most a few percent,
+    and every distinct weight costs the event loop a set of flow classes."""
+    return np.maximum(np.round(weight / WEIGHT_STEP), 1.0) * WEIGHT_STEP

@@ -37,20 +37,22 @@ class Fluid(NamedTuple):
 
     drain: float  # R
     capacity: float  # Q(K)
-    share: NDArray[np.float64]  # [ports]
+    weights: int  # distinct weights of ports
+    share: NDArray[np.float64]  # [branches]
     burst: NDArray[np.float64]  # [sizes] bytes
     rate: NDArray[np.float64]  # [sizes] injection without backpressure, burst / T0
     level: NDArray[np.float64]
     mark: NDArray[np.int64]
     # by producer
+    branch: NDArray[np.int64]
     port: NDArray[np.int64]
-    unit: NDArray[np.int64]
     flow: NDArray[np.int64]  # class of its active burst, or NOWHERE
     target: NDArray[np.float64]  # work of that class at which the burst ends
     before: NDArray[np.int64]  # neighbours in that class, by target
     after: NDArray[np.int64]
-    # by unit
-    member: NDArray[np.int64]  # [units, most members] producers, NOBODY behind the last
+    # by port
+    weight: NDArray[np.int64]  # its place among the distinct weights
+    member: NDArray[np.int64]  # [ports, most members] producers, NOBODY behind the last
     busy: NDArray[np.int64]  # members with an active burst
     # by flow class
     active: NDArray[np.int64]  # bursts
@@ -60,10 +62,10 @@ class Fluid(NamedTuple):
     last: NDArray[np.int64]
     live: NDArray[np.int64]  # the live classes, mark[LIVE] of them, in no order
     live_at: NDArray[np.int64]  # place of a class in ``live``
-    flow_port: NDArray[np.int64]
+    flow_branch: NDArray[np.int64]
     flow_size: NDArray[np.int64]
-    flow_weight: NDArray[np.float64]  # of a member within its port: 1 / busy members of its unit
-    # by port
+    flow_weight: NDArray[np.float64]  # of a member within its branch: its port's weight / busy members
+    # by branch
     demand: NDArray[np.float64]
     granted: NDArray[np.float64]
     # breakpoints of the occupancy; no rows when it is not traced
@@ -78,10 +80,12 @@ def new_fluid(drain: DrainModel, burst_bytes: NDArray[np.float64], traced_bursts
         burst_bytes: ``[sizes]`` distinct sizes of the bursts to come, all positive.
         traced_bursts: room for the occupancy's breakpoints of this many bursts.
     """
-    producers, ports, sizes = drain.producers, len(drain.group_share), burst_bytes.size
-    member = _members(drain.unit_of_sm)
-    flow_port, flow_size, flow_busy = np.indices((ports, sizes, member.shape[1])).reshape(3, -1)
-    flows = flow_port.size
+    producers, branches, sizes = drain.producers, len(drain.branch_share), burst_bytes.size
+    member = _members(drain.port_of_sm)
+    weights, weight_of_port = np.unique(drain.port_weight, return_inverse=True)
+    classes = (branches, sizes, weights.size, member.shape[1])
+    flow_branch, flow_size, flow_weight, flow_busy = np.indices(classes).reshape(4, -1)
+    flows = flow_branch.size
     # A burst begins and ends once, fills the queue at most once per end, and lets it run empty at
     # most once per begin.
     rows = 4 * traced_bursts + 4 if traced_bursts else 0
@@ -90,17 +94,19 @@ def new_fluid(drain: DrainModel, burst_bytes: NDArray[np.float64], traced_bursts
     return Fluid(
         drain=drain.drain_bytes_per_s / NS_PER_S,
         capacity=float(drain.capacity_bytes),
-        share=np.asarray(drain.group_share, np.float64),
+        weights=weights.size,
+        share=np.asarray(drain.branch_share, np.float64),
         burst=np.asarray(burst_bytes, np.float64),
         rate=drain.free_rate_bytes_per_ns(burst_bytes),
         level=level,
         mark=np.zeros(4, np.int64),
-        port=np.asarray(drain.group_of_sm, np.int64),
-        unit=np.asarray(drain.unit_of_sm, np.int64),
+        branch=np.asarray(drain.branch_of_sm, np.int64),
+        port=np.asarray(drain.port_of_sm, np.int64),
         flow=np.full(producers, NOWHERE),
         target=np.zeros(producers),
         before=np.full(producers, NOBODY),
         after=np.full(producers, NOBODY),
+        weight=weight_of_port.astype(np.int64),
         member=member,
         busy=np.zeros(len(member), np.int64),
         active=np.zeros(flows, np.int64),
@@ -110,22 +116,22 @@ def new_fluid(drain: DrainModel, burst_bytes: NDArray[np.float64], traced_bursts
         last=np.full(flows, NOBODY),
         live=np.zeros(flows, np.int64),
         live_at=np.zeros(flows, np.int64),
-        flow_port=flow_port.astype(np.int64),
+        flow_branch=flow_branch.astype(np.int64),
         flow_size=flow_size.astype(np.int64),
-        flow_weight=1.0 / (flow_busy.astype(np.float64) + 1.0),
-        demand=np.zeros(ports),
-        granted=np.zeros(ports),
+        flow_weight=weights[flow_weight] / (flow_busy + 1.0),
+        demand=np.zeros(branches),
+        granted=np.zeros(branches),
         trace=np.zeros((rows, 2)),
     )
 
 
-def _members(unit_of_sm: tuple[int, ...]) -> NDArray[np.int64]:
-    """``[units, most members]`` producers of each unit, NOBODY behind the last."""
-    units: list[list[int]] = [[] for _ in range(max(unit_of_sm) + 1)]
-    for producer, unit in enumerate(unit_of_sm):
-        units[unit].append(producer)
-    member = np.full((len(units), max(len(producers) for producers in units)), NOBODY, np.int64)
-    for row, producers in zip(member, units, strict=True):
+def _members(port_of_sm: tuple[int, ...]) -> NDArray[np.int64]:
+    """``[ports, most members]`` producers of each port, NOBODY behind the last."""
+    ports: list[list[int]] = [[] for _ in range(max(port_of_sm) + 1)]
+    for producer, port in enumerate(port_of_sm):
+        ports[port].append(producer)
+    member = np.full((len(ports), max(len(producers) for producers in ports)), NOBODY, np.int64)
+    for row, producers in zip(member, ports, strict=True):
         row[: len(producers)] = producers
     return member
 
@@ -166,9 +172,9 @@ def _trace(fluid: Fluid, now_ns: float, occupancy: float) -> None:
 @event_kernel
 def begin_burst(fluid: Fluid, producer: int, size: int) -> None:
     """Add a burst at the time up to which the state is integrated; :func:`set_rates` must follow."""
-    unit = fluid.unit[producer]
-    fluid.busy[unit] += 1
-    _reweigh_unit(fluid, unit)
+    port = fluid.port[producer]
+    fluid.busy[port] += 1
+    _reweigh_port(fluid, port)
     _enter(fluid, producer, size, fluid.burst[size])
 
 
@@ -195,26 +201,26 @@ def pop_ended(fluid: Fluid, flow: int) -> int:
     if fluid.target[producer] > fluid.work[flow]:
         return NOBODY
     _leave(fluid, producer)
-    unit = fluid.unit[producer]
-    fluid.busy[unit] -= 1
-    _reweigh_unit(fluid, unit)
+    port = fluid.port[producer]
+    fluid.busy[port] -= 1
+    _reweigh_port(fluid, port)
     return producer
 
 
 @event_kernel
-def _reweigh_unit(fluid: Fluid, unit: int) -> None:
-    """Move the unit's active bursts to the classes of its present number of busy members."""
+def _reweigh_port(fluid: Fluid, port: int) -> None:
+    """Move the port's active bursts to the classes of its present number of busy members."""
     most = fluid.member.shape[1]
     if most == 1:
         return
     for k in range(most):
-        producer = fluid.member[unit, k]
+        producer = fluid.member[port, k]
         if producer == NOBODY or fluid.flow[producer] == NOWHERE:
             continue
         flow = fluid.flow[producer]
         left = fluid.target[producer] - fluid.work[flow]
         # One that has ended too is about to be popped from where it is.
-        if left > 0.0 and flow % most != fluid.busy[unit] - 1:
+        if left > 0.0 and flow % most != fluid.busy[port] - 1:
             _leave(fluid, producer)
             _enter(fluid, producer, fluid.flow_size[flow], left)
 
@@ -222,8 +228,9 @@ def _reweigh_unit(fluid: Fluid, unit: int) -> None:
 @event_kernel
 def _enter(fluid: Fluid, producer: int, size: int, left: float) -> None:
     """Put a burst with ``left`` bytes to go into its class, in the order of ends."""
-    sizes, most = fluid.rate.shape[0], fluid.member.shape[1]
-    flow = (fluid.port[producer] * sizes + size) * most + fluid.busy[fluid.unit[producer]] - 1
+    port, sizes, most = fluid.port[producer], fluid.rate.shape[0], fluid.member.shape[1]
+    flow = (fluid.branch[producer] * sizes + size) * fluid.weights + fluid.weight[port]
+    flow = flow * most + fluid.busy[port] - 1
     if fluid.active[flow] == 0:
         fluid.work[flow] = 0.0
         fluid.live[fluid.mark[LIVE]] = flow
@@ -280,48 +287,48 @@ def set_rates(fluid: Fluid) -> None:
         flow = fluid.live[k]
         own = fluid.rate[fluid.flow_size[flow]]
         fluid.slope[flow] = own
-        fluid.demand[fluid.flow_port[flow]] += fluid.active[flow] * own
+        fluid.demand[fluid.flow_branch[flow]] += fluid.active[flow] * own
         total += fluid.active[flow] * own
     limited = total > fluid.drain and level[OCCUPANCY] >= fluid.capacity
     mark[LIMITED] = 1 if limited else 0
     level[INFLOW] = fluid.drain if limited else total
     if limited:
-        _grant_ports(fluid)
-        for port in range(fluid.share.shape[0]):
-            if fluid.granted[port] < fluid.demand[port]:
-                _grant_bursts(fluid, port)
+        _grant_branches(fluid)
+        for branch in range(fluid.share.shape[0]):
+            if fluid.granted[branch] < fluid.demand[branch]:
+                _grant_bursts(fluid, branch)
     _find_change(fluid)
 
 
 @event_kernel
-def _grant_ports(fluid: Fluid) -> None:
-    """Divide R among the ports by share, none above its demand (max-min fair)."""
+def _grant_branches(fluid: Fluid) -> None:
+    """Divide R among the branches by share, none above its demand (max-min fair)."""
     left, weight = fluid.drain, 0.0
-    for port in range(fluid.share.shape[0]):
-        fluid.granted[port] = -1.0 if fluid.demand[port] > 0.0 else 0.0
-        if fluid.demand[port] > 0.0:
-            weight += fluid.share[port]
+    for branch in range(fluid.share.shape[0]):
+        fluid.granted[branch] = -1.0 if fluid.demand[branch] > 0.0 else 0.0
+        if fluid.demand[branch] > 0.0:
+            weight += fluid.share[branch]
     settled = True
     while settled:
         settled = False
-        for port in range(fluid.share.shape[0]):
-            if fluid.granted[port] < 0.0 and fluid.demand[port] * weight <= left * fluid.share[port]:
-                fluid.granted[port] = fluid.demand[port]
-                left -= fluid.demand[port]
-                weight -= fluid.share[port]
+        for branch in range(fluid.share.shape[0]):
+            if fluid.granted[branch] < 0.0 and fluid.demand[branch] * weight <= left * fluid.share[branch]:
+                fluid.granted[branch] = fluid.demand[branch]
+                left -= fluid.demand[branch]
+                weight -= fluid.share[branch]
                 settled = True
-    for port in range(fluid.share.shape[0]):
-        if fluid.granted[port] < 0.0:
-            fluid.granted[port] = left * fluid.share[port] / weight
+    for branch in range(fluid.share.shape[0]):
+        if fluid.granted[branch] < 0.0:
+            fluid.granted[branch] = left * fluid.share[branch] / weight
 
 
 @event_kernel
-def _grant_bursts(fluid: Fluid, port: int) -> None:
-    """Divide a port's grant among its bursts by weight, none above its own rate (max-min fair)."""
-    left, weight = fluid.granted[port], 0.0
+def _grant_bursts(fluid: Fluid, branch: int) -> None:
+    """Divide a branch's grant among its bursts by weight, none above its own rate (max-min fair)."""
+    left, weight = fluid.granted[branch], 0.0
     for k in range(fluid.mark[LIVE]):
         flow = fluid.live[k]
-        if fluid.flow_port[flow] == port:
+        if fluid.flow_branch[flow] == branch:
             weight += fluid.active[flow] * fluid.flow_weight[flow]
             fluid.slope[flow] = -1.0
     settled = True
@@ -330,7 +337,7 @@ def _grant_bursts(fluid: Fluid, port: int) -> None:
         for k in range(fluid.mark[LIVE]):
             flow = fluid.live[k]
             own = fluid.rate[fluid.flow_size[flow]]
-            mine = fluid.flow_port[flow] == port and fluid.slope[flow] < 0.0
+            mine = fluid.flow_branch[flow] == branch and fluid.slope[flow] < 0.0
             if mine and own * weight <= left * fluid.flow_weight[flow]:
                 fluid.slope[flow] = own
                 left -= fluid.active[flow] * own
