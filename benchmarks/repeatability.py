@@ -2,8 +2,8 @@
 
     python benchmarks/repeatability.py --runs 5 --device cuda [--budget quick] [--keep FOLDER]
 
-Each run is a process of its own with its own seed, as a user would start it. The kernel cache is warm from the
-second run on, so the first run's time is printed apart.
+Each run is a process of its own with its own seed, as a user would start it. The kernel cache is warm from
+the second run on, so the first run's time is printed apart.
 """
 
 from __future__ import annotations
