@@ -62,6 +62,8 @@ NEAR = 1.01
 GUIDED_TRIALS = 80
 PLAIN_CAP = 100
 GP_CAP = 60
+#: A sampler that goes on proposing what is infeasible or known is given up.
+ASKS_PER_EVALUATION = 4
 
 
 @dataclass
@@ -117,7 +119,9 @@ def plain(measured: Measured, sampler: BaseSampler, cap: int) -> int:
     """Evaluations of a plain sampler."""
     study = optuna.create_study(sampler=sampler)
     seen: set[KernelConfig] = set()
-    while len(seen) < min(cap, len(measured.space.configs)):
+    for _ in range(ASKS_PER_EVALUATION * cap):
+        if len(seen) == cap:
+            break
         trial = study.ask()
         config = config_of(suggest(trial, measured.space.axes))
         if config not in measured.space.index:
