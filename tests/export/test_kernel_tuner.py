@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -13,8 +12,6 @@ from tests.export.test_formats import TRIALS
 from xstage_tune.export.formats import render
 from xstage_tune.export.history import History
 from xstage_tune.export.names import ExportFormat
-
-kernel_tuner: Any = pytest.importorskip("kernel_tuner", reason="Kernel Tuner is not installed")
 
 
 @pytest.fixture
@@ -26,6 +23,8 @@ def cache(tmp_path: Path) -> Path:
 
 @pytest.mark.filterwarnings("ignore")  # of Kernel Tuner and its dependencies
 def test_a_simulated_search_on_the_cache_finds_the_winner(cache: Path) -> None:
+    import kernel_tuner
+
     results, environment = kernel_tuner.tune_cache(
         str(cache), strategy="brute_force", verbose=False, quiet=True
     )
