@@ -59,6 +59,12 @@ def test_fewer_producers_are_spread_over_the_gpu(device: SimulatorDevice) -> Non
     assert run.table.lanes["sm_id"].tolist() == [0, 37, 74, 111]
 
 
+def test_producers_avoid_the_sms_that_are_to_stay_idle(device: SimulatorDevice) -> None:
+    idle_sms = tuple(sm for sm in range(148) if sm % 37)
+    (run,) = device.run_bursts([point(producers=4, idle_sms=idle_sms)])
+    assert run.table.lanes["sm_id"].tolist() == [0, 37, 74, 111]
+
+
 def test_the_local_control_does_not_depend_on_the_gap(device: SimulatorDevice) -> None:
     runs = list(device.run_bursts([point(path="local", gap_ns=gap) for gap in (0, 1000, 20_000)]))
     means = [run.table.duration_ns().mean() for run in runs]
@@ -122,7 +128,12 @@ def test_calibrating_the_simulator_gives_back_its_platform(device: SimulatorDevi
 
 
 @pytest.mark.parametrize(
-    ("change", "message"), [({"path": "host"}, "path 'peer'"), ({"producers": 149}, "148 SMs")]
+    ("change", "message"),
+    [
+        ({"path": "host"}, "path 'peer'"),
+        ({"producers": 149}, "148 SMs"),
+        ({"producers": 147, "idle_sms": (3, 4)}, "146 SMs are not to stay idle"),
+    ],
 )
 def test_what_the_platform_cannot_run_is_refused(
     device: SimulatorDevice, change: dict[str, object], message: str

@@ -148,7 +148,8 @@ class SimulatorDevice:
         """Simulate the points in order.
 
         Raises:
-            DeviceError: a point asks for another path, or for more producers than there are SMs.
+            DeviceError: a point asks for another path, for more producers than there are SMs, or for a
+                number of producers that its idle SMs do not leave.
             UsageError: the profile lacks the T0 or Q of a point's flavour.
         """
         for point in points:
@@ -164,7 +165,7 @@ class SimulatorDevice:
             raise DeviceError(f"{point.producers} producers asked for, {self._platform.name} has {sms} SMs")
         started_at = datetime.now(UTC).isoformat()
         clock = time.perf_counter_ns()
-        sm_ids = spread_sm_ids(point.producers, sms)
+        sm_ids = _active_sms(point, sms)
         drain = drain_model(
             self._platform, producers=point.producers, flavour=point.flavour, sm_ids=sm_ids.tolist()
         )
@@ -191,6 +192,16 @@ class SimulatorDevice:
                 f"platform '{self._platform.name}' was calibrated for path '{own}', not '{path}'",
                 f"use --path {own} or local, or a platform of that path",
             )
+
+
+def _active_sms(point: BurstPoint, sm_count: int) -> NDArray[np.int64]:
+    """``[K]`` SM of each producer: those that are not to stay idle, else spread evenly."""
+    if not point.idle_sms:
+        return spread_sm_ids(point.producers, sm_count)
+    active = np.setdiff1d(np.arange(sm_count), point.idle_sms)
+    if active.size != point.producers:
+        raise DeviceError(f"{point.producers} producers asked for, {active.size} SMs are not to stay idle")
+    return active
 
 
 def _table(times: BurstTimes, sm_ids: NDArray[np.int64]) -> SpanTable:
