@@ -45,6 +45,7 @@ from xstage_tune.calibration.rounding import rounded
 from xstage_tune.calibration.validate import gap_curve, held_out_sweeps, isolated_curve, validate
 from xstage_tune.devices.base import BurstRun, CopyRate, DeviceDescription, StoreFlavour
 from xstage_tune.errors import FindingError
+from xstage_tune.platforms.gpus import known_compute
 from xstage_tune.platforms.schema import (
     Arbitration,
     ArbitrationGroup,
@@ -164,6 +165,7 @@ def fit_figures(
         corner=fit_corner(sweeps, drain.bytes_per_s),
         validation=validation,
         local_control=control,
+        compute=known_compute(description.name),
         provenance=_provenance(figures, description, request),
     )
     findings = (

@@ -65,6 +65,6 @@ def compute_of(platform: PlatformProfile) -> Compute:
     if platform.compute is None:
         raise UsageError(
             f"platform '{platform.name}' has no compute section",
-            "add [compute] with the GPU's rates and limits to the profile",
+            "add [compute] with the GPU's rates and limits to it, as in platform h200-host (platforms show)",
         )
     return platform.compute

@@ -1,0 +1,29 @@
+"""What is known of a GPU's compute, which a calibration of its links does not measure."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from xstage_tune.assets import data_dir
+from xstage_tune.platforms.schema import Compute, Strict
+from xstage_tune.profile_files import check_profile, find_profiles, read_profile
+
+
+class GpuCompute(Strict):
+    """Rates and limits of the GPUs whose names begin with one of ``names``."""
+
+    names: tuple[str, ...] = Field(min_length=1)
+    compute: Compute
+
+
+def known_compute(gpu_name: str) -> Compute | None:
+    """The shipped compute section for a GPU by the driver's name of it; None where none is shipped.
+
+    Raises:
+        UsageError: a shipped file breaks the schema.
+    """
+    for path in find_profiles((data_dir("profiles") / "gpus",)).values():
+        known = check_profile(GpuCompute, read_profile(path), str(path))
+        if gpu_name.startswith(known.names):
+            return known.compute
+    return None
