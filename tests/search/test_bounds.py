@@ -13,11 +13,15 @@ from tests.configs.cases import BLACKWELL, attention, hopper, moe
 from tests.search.cases import drained, small_space
 from xstage_tune.configs.schema import KernelConfig
 from xstage_tune.devices.simulated_kernels import SimulatedKernels
+from xstage_tune.platforms.loader import load_platform
 from xstage_tune.platforms.schema import PlatformProfile
 from xstage_tune.search.moe_load import moe_load
 from xstage_tune.search.ranking import rank_configs
 from xstage_tune.search.space import build_space
 from xstage_tune.workloads.schema import AttentionWorkload, MoeWorkload, Workload
+
+#: Measured: two store flavours, ports that share R unevenly, a law of Q.
+H200 = load_platform("h200-host")
 
 ALL_ON_ONE = {"kind": "histogram", "histogram": [1.0] + [0.0] * 15}
 
@@ -67,7 +71,7 @@ def test_moe_launches(workload: MoeWorkload, platform: PlatformProfile, seed: in
     [moe(tokens_per_rank=1), moe(top_k=1, routing=ALL_ON_ONE), drained()],
     ids=["one token", "all on one expert", "drain-limited"],
 )
-@pytest.mark.parametrize("platform", [BLACKWELL, hopper()], ids=lambda platform: platform.name)
+@pytest.mark.parametrize("platform", [BLACKWELL, hopper(), H200], ids=lambda platform: platform.name)
 def test_extreme_moe_launches(workload: MoeWorkload, platform: PlatformProfile) -> None:
     assert_bounded(workload, platform, samples(platform, workload, 40, 0))
 
@@ -83,7 +87,7 @@ def attentions(draw: st.DrawFn) -> AttentionWorkload:
 
 
 @settings(max_examples=15, deadline=None)
-@given(attentions(), st.sampled_from([BLACKWELL, hopper()]), st.integers(0, 1000))
+@given(attentions(), st.sampled_from([BLACKWELL, hopper(), H200]), st.integers(0, 1000))
 def test_attention_launches(workload: AttentionWorkload, platform: PlatformProfile, seed: int) -> None:
     assert_bounded(workload, platform, samples(platform, workload, 8, seed))
 
