@@ -112,7 +112,7 @@ def test_no_color_is_obeyed_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> No
 def test_service_is_an_sm_s_rate_over_the_mean_of_all() -> None:
     rows = table_titled(results.platform(), "Arbitration").rows
     # 24 SMs and 36 SMs with a quarter of R each, among 132: 0.25*132/24 and 0.25*132/36
-    assert [(row[1], row[3]) for row in rows] == [
+    assert [(row[2], row[4]) for row in rows] == [
         ("24", "1.38x"),
         ("36", "0.92x"),
         ("36", "0.92x"),

@@ -146,19 +146,26 @@ def _parameter(value: float | None) -> str:
 
 
 def _arbitration(arbitration: Arbitration, sm_count: int) -> TableData:
-    """Groups of SMs; service is an SM's rate over the mean of all SMs in the groups."""
+    """Ports of SMs; service is an SM's rate over the mean of all SMs behind the ports."""
     members = sum(len(group.sm_ids) for group in arbitration.groups)
     notes = [f"per-SM shares repeat between runs with correlation {arbitration.repeat_correlation:.4f}"]
     if arbitration.max_relative_error is not None:
-        notes.append(
-            f"largest deviation of an SM from its group: {percent(100 * arbitration.max_relative_error)}"
+        deviation = percent(100 * arbitration.max_relative_error)
+        notes.append(f"largest deviation of an SM from an even share of its port: {deviation}")
+    if arbitration.predictions:
+        errors = ", ".join(
+            f"K = {seen.producers}: {percent(100 * seen.median_relative_error, 1)}, "
+            f"at most {percent(100 * seen.max_relative_error, 1)}"
+            for seen in arbitration.predictions
         )
+        notes.append(f"error of the shares it predicts for SMs that the hardware chose, median: {errors}")
     if members < sm_count:
         notes.append(f"{sm_count - members} of {sm_count} SMs are in no group: none ran a producer")
     return TableData(
         "Arbitration: how R is divided among saturating SMs",
         (
-            Column("group", "right"),
+            Column("port", "right"),
+            Column("branch", "right"),
             Column("SMs", "right"),
             Column("share of R", "right"),
             Column("service per SM", "right"),
@@ -167,6 +174,7 @@ def _arbitration(arbitration: Arbitration, sm_count: int) -> TableData:
         tuple(
             (
                 str(number),
+                str(group.branch),
                 str(len(group.sm_ids)),
                 percent(100 * group.share),
                 factor(group.share * members / len(group.sm_ids)) if group.sm_ids else ABSENT,
