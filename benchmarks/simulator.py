@@ -3,8 +3,8 @@
     python benchmarks/simulator.py [throughput|skeleton|table2|residual ...]
 
 ``throughput``: tile events per second of one core at 148 SMs.
-``skeleton``: the schedule skeleton measured on an H200 with stores to pinned host memory. Spins, depths,
-R, Q, T0 and the arbitration groups are given; nothing is fitted to the totals.
+``skeleton``: the schedule skeleton measured on an H200 with stores to pinned host memory, simulated from the
+calibrated platform (``h200-host``); nothing is fitted to the totals.
 ``table2``: Table 2 of arXiv 2607.23264 from its own mainloop times, on the paper's platform.
 ``residual``: its Figure 11, FlashAttention-4's residual against the tokens, and the completion-coupled one.
 """
@@ -14,13 +14,13 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
 from xstage_tune.devices.simulator.attention import OutputStores, QLoop, attention_streams
 from xstage_tune.devices.simulator.attention_order import AttentionGrid, attention_order
-from xstage_tune.devices.simulator.drain import DrainModel, Floats, drain_model
+from xstage_tune.devices.simulator.drain import DrainModel, drain_model
 from xstage_tune.devices.simulator.megamoe import MoeStores, given_mainloop_ns, megamoe_streams
 from xstage_tune.devices.simulator.megamoe_order import (
     LINEAR2,
@@ -78,47 +78,77 @@ def throughput(tiles_per_sm: int = 5000, sms: int = 148) -> Iterator[Throughput]
         yield Throughput(case, streams.tiles, run.events, time.perf_counter() - begin)
 
 
-#: S to (wave total us, interleaved total us), measured.
-SKELETON_MEASURED = {1: (7992.0, 7618.0), 2: (7702.0, 7376.0), 3: (7682.0, 7376.0)}
+@dataclass(frozen=True)
+class Skeleton:
+    """Totals of a launch in either order, us, and the mean over all tiles of T_RS, ns."""
 
-_SKELETON_TILE_BYTES = 32768
+    wave: float
+    interleaved: float
+    wave_issue: float
+    interleaved_issue: float
+
+    @property
+    def ratio(self) -> float:
+        """Wave over interleaved total."""
+        return self.wave / self.interleaved
+
+
+#: By staging depth S, measured.
+SKELETON_MEASURED = {
+    1: Skeleton(7992.0, 7618.0, 1498.0, 610.0),
+    2: Skeleton(7702.0, 7376.0, 2199.0, 619.0),
+    3: Skeleton(7682.0, 7376.0, 1483.0, 620.0),
+}
+
+_SKELETON_TILE_BYTES = 32768.0
 _SKELETON_REMOTE = 0.25
+#: CTAs start on one deadline of the global timer, as near as its tick lets them.
+_H200_TICK_NS = 32.0
+#: An SM's load/store unit works in order, so while register stores wait, so does the mainloop role's next
+#: barrier in shared memory. Deeper staging than one mainloop beside one burst cannot be used.
+_USABLE_SLOTS = 2
 
 
-def _h200_issue_ns(burst_bytes: Floats) -> Floats:
-    """T0 against burst size: 80 ns for 2 KB, 530 ns for 32 KB."""
-    return 80.0 + (burst_bytes - 2048) * (530.0 - 80.0) / (32768 - 2048)
+def skeleton(staging_slots: int, seed: int = 0) -> Skeleton:
+    """The skeleton on the calibrated platform, from its R, Q(132), T0 and ports alone.
 
-
-def skeleton(staging_slots: int, start_jitter_ns: float = 1000.0, seed: int = 0) -> tuple[float, float]:
-    """Simulated (wave, interleaved) total of the skeleton, us."""
-    drain = DrainModel(
-        drain_bytes_per_s=52.6e9,
-        capacity_bytes=4e6,
-        free_issue_ns=_h200_issue_ns,
-        branch_of_sm=(0,) * 24 + (1,) * 36 + (2,) * 36 + (3,) * 36,
-        branch_share=(0.25,) * 4,
-    )
+    The profile's local control issues as fast as a free remote path, so the local part of a tile takes what
+    T0 of the whole tile exceeds T0 of its remote part by, and a tile that is all local T0 of the whole.
+    """
+    drain = drain_model(load_platform("h200-host"))
     # Each expert gives every CTA 16 tiles of either layer; a row is one tile of each CTA.
     grid = MoeGrid((16 * 128,) * 12, block_m=128, l1_tiles=132, l2_tiles=132, sms=132)
-    tile_bytes_per_token = _SKELETON_TILE_BYTES / grid.block_m
     remote_bytes = _SKELETON_TILE_BYTES * _SKELETON_REMOTE
-    whole_ns, remote_ns = _h200_issue_ns(np.array([_SKELETON_TILE_BYTES, remote_bytes]))
+    whole_ns, remote_ns = drain.free_issue_ns(np.array([_SKELETON_TILE_BYTES, remote_bytes]))
+    local_bytes_per_ns = (_SKELETON_TILE_BYTES - remote_bytes) / (whole_ns - remote_ns)
     stores = MoeStores(
-        l1_bytes_per_token=tile_bytes_per_token,
-        l2_bytes_per_token=tile_bytes_per_token,
+        l1_bytes_per_token=whole_ns * local_bytes_per_ns / grid.block_m,
+        l2_bytes_per_token=_SKELETON_TILE_BYTES / grid.block_m,
         remote_fraction=_SKELETON_REMOTE,
-        # Local stores cost what the same stores cost on a free remote path.
-        local_bytes_per_ns=(_SKELETON_TILE_BYTES - remote_bytes) / (whole_ns - remote_ns),
+        local_bytes_per_ns=local_bytes_per_ns,
     )
-    config = PipelineConfig(staging_slots=staging_slots, start_jitter_ns=start_jitter_ns, seed=seed)
-    totals = []
-    for schedule in (ExpertWave(1), Interleaved(1)):
-        order = megamoe_order(grid, schedule)
-        mainloop_ns = given_mainloop_ns(order, l1_ns=25_000.0, l2_ns=12_700.0)
-        streams = megamoe_streams(grid, order, mainloop_ns, stores, dependencies=False)
-        totals.append(simulate(streams, drain, config).makespan_ns / 1e3)
-    return totals[0], totals[1]
+    config = PipelineConfig(
+        staging_slots=min(staging_slots, _USABLE_SLOTS), start_jitter_ns=_H200_TICK_NS, seed=seed
+    )
+    wave, interleaved = (
+        _skeleton_launch(grid, schedule, stores, drain, config)
+        for schedule in (ExpertWave(1), Interleaved(1))
+    )
+    return Skeleton(
+        wave=wave.makespan_ns / 1e3,
+        interleaved=interleaved.makespan_ns / 1e3,
+        wave_issue=float(wave.issue_ns.mean()),
+        interleaved_issue=float(interleaved.issue_ns.mean()),
+    )
+
+
+def _skeleton_launch(
+    grid: MoeGrid, schedule: Schedule, stores: MoeStores, drain: DrainModel, config: PipelineConfig
+) -> PipelineRun:
+    order = megamoe_order(grid, schedule)
+    mainloop_ns = given_mainloop_ns(order, l1_ns=25_000.0, l2_ns=12_700.0)
+    streams = megamoe_streams(grid, order, mainloop_ns, stores, dependencies=False)
+    return simulate(streams, drain, config)
 
 
 @dataclass(frozen=True)
@@ -247,15 +277,24 @@ def _print_throughput() -> None:
 
 
 def _print_skeleton() -> None:
-    print("S  wave us sim/meas          interleaved us sim/meas   ratio sim/meas   (means of 5 seeds)")
+    print("S  wave us sim/meas         interleaved us sim/meas  ratio sim/meas         mean T_RS ns sim/meas")
+    print(
+        "   (means of 5 seeds)                                                       wave        interleaved"
+    )
     for slots, measured in SKELETON_MEASURED.items():
-        simulated = np.mean([skeleton(slots, seed=seed) for seed in range(5)], axis=0)
-        cells = [
-            f"{ours:6.0f} / {theirs:.0f} ({100 * (ours / theirs - 1):+.1f}%)"
-            for ours, theirs in zip(simulated, measured, strict=True)
-        ]
-        ratios = f"{simulated[0] / simulated[1]:.3f} / {measured[0] / measured[1]:.3f}"
-        print(f"{slots}  {cells[0]:25} {cells[1]:25} {ratios}")
+        runs = [skeleton(slots, seed) for seed in range(5)]
+        ours = Skeleton(*(float(np.mean([getattr(run, f.name) for run in runs])) for f in fields(Skeleton)))
+        print(
+            f"{slots}  {_compared(ours.wave, measured.wave):23}  "
+            f"{_compared(ours.interleaved, measured.interleaved):23}  "
+            f"{ours.ratio:.3f} / {measured.ratio:.3f} ({ours.ratio - measured.ratio:+.3f})"
+            f"  {ours.wave_issue:4.0f} / {measured.wave_issue:4.0f}"
+            f"  {ours.interleaved_issue:4.0f} / {measured.interleaved_issue:4.0f}"
+        )
+
+
+def _compared(ours: float, measured: float) -> str:
+    return f"{ours:.0f} / {measured:.0f} ({100 * (ours / measured - 1):+.1f}%)"
 
 
 def _print_table2() -> None:

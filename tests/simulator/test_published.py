@@ -29,15 +29,24 @@ def test_the_long_mainloop_of_dsv4_pro_covers_its_stores() -> None:
 
 
 @pytest.mark.parametrize("staging_slots", SKELETON_MEASURED)
-@pytest.mark.parametrize("start_jitter_ns", [0.0, 1000.0])
-def test_the_skeleton_of_the_h200_comes_near(staging_slots: int, start_jitter_ns: float) -> None:
-    """5% of the totals, 0.03 of the ratio: a rough simulation had reached 2 to 4%, and a margin."""
-    wave, interleaved = skeleton(staging_slots, start_jitter_ns)
-    measured_wave, measured_interleaved = SKELETON_MEASURED[staging_slots]
-    assert wave == pytest.approx(measured_wave, rel=0.05)
-    assert interleaved == pytest.approx(measured_interleaved, rel=0.05)
-    assert wave / interleaved == pytest.approx(measured_wave / measured_interleaved, abs=0.03)
-    assert wave > interleaved
+def test_the_skeleton_of_the_h200_comes_near(staging_slots: int) -> None:
+    """Interleaved totals within 2%. Waves within 5% and ratios within 0.03: a rough simulation had reached
+    2 to 4%, and a margin."""
+    simulated, measured = skeleton(staging_slots), SKELETON_MEASURED[staging_slots]
+    assert simulated.interleaved == pytest.approx(measured.interleaved, rel=0.02)
+    assert simulated.wave == pytest.approx(measured.wave, rel=0.05)
+    assert simulated.ratio == pytest.approx(measured.ratio, abs=0.03)
+    assert simulated.wave > simulated.interleaved
+
+
+@pytest.mark.xfail(
+    strict=True, reason="SMs of a port take unequal turns within some 100 us, which no profile states yet"
+)
+@pytest.mark.parametrize("staging_slots", SKELETON_MEASURED)
+def test_the_skeleton_s_waves_come_within_two_percent(staging_slots: int) -> None:
+    simulated, measured = skeleton(staging_slots), SKELETON_MEASURED[staging_slots]
+    assert simulated.wave == pytest.approx(measured.wave, rel=0.02)
+    assert simulated.ratio == pytest.approx(measured.ratio, abs=0.02)
 
 
 def test_one_core_reaches_a_million_tile_events_per_second_even_on_a_busy_machine() -> None:
