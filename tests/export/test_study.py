@@ -6,6 +6,7 @@ import hashlib
 import json
 import tomllib
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -99,6 +100,7 @@ def test_json_export_has_answer_bound_default_and_identities(
     assert (objective["basis"], objective["device"]) == ("predicted", "simulator")
     assert (objective["ns"], objective["default_ns"], objective["bound_ns"]) == (1.2e6, 1.51e6, 1.18e6)
     assert (objective["is_default"], objective["ties"], objective["evaluations"]) == (False, 1, 4)
+    assert objective["tolerance"] == REQUEST.tolerance
     study = store.studies.get()
     assert found["workload"]["tokens_per_rank"] == 4096
     assert found["platform"]["sha256"] == study.platform_sha256
@@ -266,3 +268,15 @@ def test_an_attention_study(run_cli: RunCli, store: Store, tmp_path: Path) -> No
     )
     run_cli("export", "-o", str(tmp_path / "a.json"))
     assert xstage_tune.lookup(tmp_path, attention).config == config
+
+
+def test_a_study_on_a_platform_from_a_file_needs_no_file_later(
+    run_cli: RunCli, store: Store, tmp_path: Path
+) -> None:
+    mine = PLATFORM.model_copy(update={"name": "mine", "description": "in no folder of profiles"})
+    journal = begin_study(store, replace(REQUEST, platform=mine), SPACE, "simulator")
+    journal.write(WAVE, "complete", objective_ns=1.5e6)
+    journal.conclude(result(journal.study_id, "simulator"))
+    assert run_cli("export", "-o", str(tmp_path / "t.json")).exit_code == 0
+    found = json.loads((tmp_path / "t.json").read_text())["platform"]
+    assert (found["name"], found["sha256"]) == ("mine", store.studies.get().platform_sha256)

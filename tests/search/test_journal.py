@@ -10,10 +10,19 @@ import pytest
 from tests.configs.cases import BLACKWELL
 from tests.search.cases import CountingSimulator, TableDevice, drained, request, small_space
 from xstage_tune.errors import RunInterrupted, StoreError, UsageError
+from xstage_tune.platforms.loader import save_platform
+from xstage_tune.platforms.schema import PlatformProfile
 from xstage_tune.search.driver import NoProgress, run_search
-from xstage_tune.search.journal import begin_study, resume_study, stored_result
+from xstage_tune.search.journal import (
+    begin_study,
+    resume_study,
+    stored_result,
+    studied_platform,
+    studied_workload,
+)
 from xstage_tune.search.result import SearchResult
 from xstage_tune.store.facade import Store
+from xstage_tune.store.models import Study
 
 SPACE = small_space()
 TRIALS = 30
@@ -173,3 +182,34 @@ def test_a_store_that_fails_fails_the_search(store: Store, monkeypatch: pytest.M
     with pytest.raises(StoreError, match="disk full"):
         search(store, CountingSimulator())
     assert store.studies.get().status == "failed"
+
+
+def test_workload_and_platform_are_those_searched(store: Store) -> None:
+    workload = drained().model_copy(update={"tokens_per_rank": 77})
+    platform = BLACKWELL.model_copy(update={"name": "in-no-folder"})
+    begin_study(store, request(workload=workload, platform=platform, tolerance=0.05), SPACE, "simulator")
+    study = store.studies.get()
+    assert studied_workload(study) == workload
+    assert studied_platform(study) == platform
+    assert study.space["tolerance"] == 0.05
+
+
+def begun_by_an_earlier_version(store: Store, platform: PlatformProfile) -> Study:
+    begin_study(store, request(platform=platform), SPACE, "simulator")
+    study = store.studies.get()
+    del study.space["platform"]
+    return study
+
+
+def test_a_study_that_kept_no_platform_finds_it_by_name(store: Store) -> None:
+    assert studied_platform(begun_by_an_earlier_version(store, BLACKWELL)) == BLACKWELL
+
+
+def test_a_platform_other_than_the_one_searched_on_is_refused(store: Store, tmp_path: Path) -> None:
+    other = BLACKWELL.model_copy(update={"description": "another"})
+    with pytest.raises(UsageError, match="its keys differ"):
+        studied_platform(begun_by_an_earlier_version(store, other))
+    begin_study(store, request(), SPACE, "simulator")
+    save_platform(other, tmp_path / "other.toml")
+    with pytest.raises(UsageError, match="its keys differ"):
+        studied_platform(store.studies.get(), str(tmp_path / "other.toml"))

@@ -16,16 +16,13 @@ from xstage_tune.export.names import ExportFormat
 from xstage_tune.export.record import PlatformIdentity, Provenance, TunedConfig, TunedObjective
 from xstage_tune.export.schedule_model import schedule_model
 from xstage_tune.files import refuse_existing, write_text
-from xstage_tune.platforms.loader import load_platform
 from xstage_tune.platforms.schema import PlatformProfile
-from xstage_tune.profile_files import check_profile
-from xstage_tune.report.emit import to_json
-from xstage_tune.search.journal import stored_result
+from xstage_tune.search.journal import stored_result, studied_platform, studied_workload
 from xstage_tune.search.result import SearchResult
 from xstage_tune.search.space import params_of
 from xstage_tune.store.facade import Store
 from xstage_tune.store.models import Study, Trial
-from xstage_tune.workloads.schema import AttentionWorkload, MoeWorkload, Workload
+from xstage_tune.workloads.schema import MoeWorkload
 
 _SIMULATOR = "simulator"
 #: The lookup and Kernel Tuner know their files by these endings.
@@ -45,10 +42,10 @@ def export_study(
 
     Args:
         study_id: or ``latest``.
-        platform: where the study's platform profile is, when its name does not lead to it.
+        platform: a profile in place of the one kept with the study.
 
     Raises:
-        UsageError: no such study, it has no result, the platform's profile has changed since, the file exists
+        UsageError: no such study, it has no result, the platform is not the one searched on, the file exists
             and ``force`` is not set, or its name does not end as its readers need it.
         StoreError: the database failed.
     """
@@ -57,7 +54,7 @@ def export_study(
         raise UsageError(f"{path}: a file of format {to} must end in {suffix}, or its reader does not see it")
     refuse_existing(path, force)
     study = store.studies.get(study_id)
-    history = study_history(store, study, _platform_of(study, platform))
+    history = study_history(store, study, studied_platform(study, platform))
     text = render(history, to)
     write_text(path, text, force=force)
     sha256 = hashlib.sha256(text.encode()).hexdigest()
@@ -75,7 +72,7 @@ def study_history(store: Store, study: Study, platform: PlatformProfile) -> Hist
     tuned = TunedConfig(
         config=result.best.config,
         objective=_objective(study, result),
-        workload=(workload := _workload_of(study)),
+        workload=(workload := studied_workload(study)),
         platform=PlatformIdentity(
             name=platform.name,
             sha256=study.platform_sha256,
@@ -134,26 +131,3 @@ def _trials(result: SearchResult, trials: list[Trial]) -> Iterator[TrialRecord]:
         seen.add(config)
         once = () if trial.objective_ns is None else (trial.objective_ns,)
         yield TrialRecord(params_of(config), trial.state, compared.get(config, once), trial.created_at)
-
-
-def _workload_of(study: Study) -> Workload:
-    """The workload that was searched for, its overrides included."""
-    keys, origin = study.space["workload"], f"study {study.id}, workload"
-    if keys["kind"] == "moe":
-        return check_profile(MoeWorkload, keys, origin)
-    return check_profile(AttentionWorkload, keys, origin)
-
-
-def _platform_of(study: Study, name_or_path: str | None) -> PlatformProfile:
-    """The platform that was searched on, as it was then.
-
-    Raises:
-        UsageError: it is not found, or is another or a changed one.
-    """
-    platform = load_platform(name_or_path or study.platform)
-    if hashlib.sha256(to_json(platform).encode()).hexdigest() != study.platform_sha256:
-        raise UsageError(
-            f"platform '{platform.name}' is not what study {study.id} was searched on: its keys differ",
-            "search again, or give the profile of that time with --platform FILE.toml",
-        )
-    return platform

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from xstage_tune.configs.loader import config_from_keys
 from xstage_tune.configs.schema import KernelConfig, MegaMoeConfig
-from xstage_tune.errors import UsageError
-from xstage_tune.platforms.loader import load_platform
 from xstage_tune.platforms.schema import PlatformProfile
-from xstage_tune.profile_files import check_profile
-from xstage_tune.report.emit import to_json
-from xstage_tune.search.journal import stored_result
+from xstage_tune.search.journal import stored_result, studied_platform, studied_workload
 from xstage_tune.search.result import SearchResult
 from xstage_tune.store.facade import Store
 from xstage_tune.store.models import Study
-from xstage_tune.workloads.schema import AttentionWorkload, MoeWorkload, Workload
+from xstage_tune.workloads.schema import MoeWorkload, Workload
 
 WINNER = "winner"
 DEFAULT = "default"
@@ -123,17 +118,17 @@ def load_study(store: Store, study_id: str, platform: str | None = None) -> Stud
 
     Args:
         study_id: or ``latest``.
-        platform: where the study's platform profile is, when its name does not lead to it.
+        platform: a profile in place of the one kept with the study.
 
     Raises:
-        UsageError: no such study, it has no result, or its platform is not found or has changed since.
+        UsageError: no such study, it has no result, or the profile is not found or not the one searched on.
         StoreError: the database failed.
     """
     study = store.studies.get(study_id)
     result = stored_result(store, study.id)
     return StudyCase(
-        workload=_workload(study),
-        platform=_platform(study, platform),
+        workload=studied_workload(study),
+        platform=studied_platform(study, platform),
         result=result,
         created_at=study.created_at,
         evaluations=tuple(_evaluations(store, study)),
@@ -146,25 +141,6 @@ def _evaluations(store: Store, study: Study) -> Iterator[Evaluation]:
         if trial.state == "complete" and trial.objective_ns is not None and not trial.verification:
             config = config_from_keys(trial.params, f"study {study.id}, trial {trial.number}")
             yield Evaluation(config, trial.objective_ns)
-
-
-def _workload(study: Study) -> Workload:
-    """The workload that was searched for, its overrides included."""
-    keys, origin = study.space["workload"], f"study {study.id}, workload"
-    model: type[MoeWorkload] | type[AttentionWorkload]
-    model = MoeWorkload if keys["kind"] == "moe" else AttentionWorkload
-    return check_profile(model, keys, origin)
-
-
-def _platform(study: Study, name_or_path: str | None) -> PlatformProfile:
-    """The platform that was searched on, as it was then."""
-    platform = load_platform(name_or_path or study.platform)
-    if hashlib.sha256(to_json(platform).encode()).hexdigest() != study.platform_sha256:
-        raise UsageError(
-            f"platform '{platform.name}' is not what study {study.id} was searched on: its keys differ",
-            "search again, or give the profile of that time with --platform FILE.toml",
-        )
-    return platform
 
 
 def is_wave(config: KernelConfig) -> bool:

@@ -10,11 +10,16 @@ from typing import Any, Protocol
 from xstage_tune.configs.loader import config_from_keys, config_keys
 from xstage_tune.configs.schema import KernelConfig
 from xstage_tune.errors import UsageError
+from xstage_tune.platforms.loader import load_platform
+from xstage_tune.platforms.schema import PlatformProfile
+from xstage_tune.profile_files import check_profile
 from xstage_tune.report.emit import to_json
 from xstage_tune.search.request import SearchRequest
 from xstage_tune.search.result import SearchResult, result_from_keys
 from xstage_tune.search.space import Space
 from xstage_tune.store.facade import Store
+from xstage_tune.store.models import Study
+from xstage_tune.workloads.schema import AttentionWorkload, MoeWorkload, Workload
 
 #: Key of a trial's ``verification`` that holds the whole result; its trial is the answer.
 _RESULT = "result"
@@ -130,6 +135,8 @@ def begin_study(store: Store, request: SearchRequest, space: Space, device: str)
         **identity,
         space={
             "workload": request.workload.model_dump(mode="json", exclude_none=True),
+            "platform": request.platform.model_dump(mode="json", exclude_none=True),
+            "tolerance": request.tolerance,
             "axes": {name: list(values) for name, values in space.axes.items()},
             "configs": len(space.configs),
             "infeasible": {cut.limit_name: cut.configs for cut in space.infeasible},
@@ -184,6 +191,40 @@ def stored_result(store: Store, study_id: str = "latest") -> SearchResult:
             f"finish it by the search's command with --resume {study.id}",
         )
     return result_from_keys(results[-1], f"study {study.id}")
+
+
+def studied_workload(study: Study) -> Workload:
+    """The workload that a study searched for, its overrides included.
+
+    Raises:
+        UsageError: its keys are of another version of the tool.
+    """
+    keys, origin = study.space["workload"], f"study {study.id}, workload"
+    if keys["kind"] == "moe":
+        return check_profile(MoeWorkload, keys, origin)
+    return check_profile(AttentionWorkload, keys, origin)
+
+
+def studied_platform(study: Study, name_or_path: str | None = None) -> PlatformProfile:
+    """The platform that a study searched on, as it was then.
+
+    Args:
+        name_or_path: a profile to take in place of the one kept with the study. Studies of earlier versions
+            kept none: theirs is found by its name unless this says where.
+
+    Raises:
+        UsageError: the profile is not found, or is another than the one searched on.
+    """
+    kept = study.space.get("platform")
+    if kept is not None and name_or_path is None:
+        return check_profile(PlatformProfile, kept, f"study {study.id}, platform")
+    platform = load_platform(name_or_path or study.platform)
+    if _sha256(platform) != study.platform_sha256:
+        raise UsageError(
+            f"platform '{platform.name}' is not what study {study.id} was searched on: its keys differ",
+            "search again, or give the profile of that time with --platform FILE.toml",
+        )
+    return platform
 
 
 def _identity(request: SearchRequest, device: str) -> dict[str, Any]:
