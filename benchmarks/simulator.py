@@ -66,7 +66,7 @@ def throughput(tiles_per_sm: int = 5000, sms: int = 148) -> Iterator[Throughput]
     cases = {
         "aligned, drain-limited": (one_port, 5000.0 + 0 * jitter_ns),
         "drifting, drain-limited": (one_port, 5000.0 + jitter_ns),
-        "drifting, drain-limited, 4 branches of 18 or 19 ports": (four_branches, 5000.0 + jitter_ns),
+        "drifting, drain-limited, 4 branches": (four_branches, 5000.0 + jitter_ns),
         "drifting, not limited": (one_port, 12000.0 + jitter_ns),
     }
     for case, (drain, mainloop_ns) in cases.items():
