@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -213,3 +215,12 @@ def test_a_platform_other_than_the_one_searched_on_is_refused(store: Store, tmp_
     save_platform(other, tmp_path / "other.toml")
     with pytest.raises(UsageError, match="its keys differ"):
         studied_platform(store.studies.get(), str(tmp_path / "other.toml"))
+
+
+def test_reading_a_finished_study_loads_no_optimiser() -> None:
+    program = (
+        "import sys, xstage_tune.export.study, xstage_tune.report.study_case;"
+        "sys.exit('optuna' if 'optuna' in sys.modules else 0)"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stderr) == (0, "")

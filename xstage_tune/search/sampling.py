@@ -5,13 +5,14 @@ from __future__ import annotations
 import importlib.util
 import warnings
 from collections.abc import Mapping
-from typing import Literal
-
-import optuna
-from optuna.samplers import BaseSampler
+from typing import TYPE_CHECKING, Literal
 
 from xstage_tune.errors import DeviceError
 from xstage_tune.search.space import CONDITIONAL, SCHEDULE, Params, Value
+
+if TYPE_CHECKING:
+    import optuna
+    from optuna.samplers import BaseSampler
 
 SamplerName = Literal["tpe", "gp", "random", "exhaustive"]
 
@@ -25,6 +26,8 @@ def make_sampler(name: SamplerName, seed: int) -> BaseSampler:
     Raises:
         DeviceError: ``gp`` without torch, which its Gaussian process is fitted by.
     """
+    import optuna  # not at the top: reading a finished study names samplers and makes none
+
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
