@@ -107,6 +107,7 @@ def test_every_rank_of_a_launch_keeps_its_own_spans(store: Store) -> None:
     (launch,) = store.launches(run.id)
     assert launch.table(0).spans.tobytes() == first.table.spans.tobytes()
     assert launch.table(1).spans.tobytes() == second.table.spans.tobytes()
+    assert launch.ranks() == (0, 1)
     with pytest.raises(StoreError, match="rank 2 has no spans"):
         launch.table(2)
 

@@ -7,8 +7,6 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any
 
-from sqlalchemy import select
-
 from xstage_tune.devices.simulator.traces import occupancy, pipeline_spans
 from xstage_tune.errors import UsageError
 from xstage_tune.report.format import byte_count, duration
@@ -18,7 +16,7 @@ from xstage_tune.report.trace_file import Counter, TracedLaunch
 from xstage_tune.spans import SpanTable
 from xstage_tune.store.facade import Store
 from xstage_tune.store.launches import StoredLaunch
-from xstage_tune.store.models import Chunk, Run
+from xstage_tune.store.models import Run
 
 _OCCUPANCY_SAMPLES = 4000
 
@@ -88,7 +86,4 @@ def _traced(launch: StoredLaunch) -> TracedLaunch:
 
 def _tables(launch: StoredLaunch) -> Mapping[int, SpanTable]:
     """The spans of every rank that recorded some."""
-    ranks = select(Chunk.rank).where(Chunk.launch_id == launch.launch_id).distinct().order_by(Chunk.rank)
-    with launch.database.reading() as session:
-        found = session.scalars(ranks).all()
-    return {rank: launch.table(rank) for rank in found}
+    return {rank: launch.table(rank) for rank in launch.ranks()}

@@ -33,6 +33,16 @@ class StoredLaunch:
     launch_id: int
     database: Database
 
+    def ranks(self) -> tuple[int, ...]:
+        """The ranks that recorded spans, ascending.
+
+        Raises:
+            StoreError: the database failed.
+        """
+        ranks = select(Chunk.rank).where(Chunk.launch_id == self.launch_id).distinct().order_by(Chunk.rank)
+        with self.database.reading() as session:
+            return tuple(session.scalars(ranks))
+
     def table(self, rank: int = 0) -> SpanTable:
         """The spans and lanes that ``rank`` recorded.
 
