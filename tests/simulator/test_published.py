@@ -41,7 +41,7 @@ def test_the_skeleton_of_the_h200_comes_near(staging_slots: int) -> None:
 
 @pytest.mark.xfail(
     strict=True,
-    reason="a GPU's SMs have queues of their own and take unequal turns; the simulated path has one queue",
+    reason="simulated waves stall too little; likely since a GPU's SMs do not share one queue evenly",
 )
 @pytest.mark.parametrize("staging_slots", SKELETON_MEASURED)
 def test_the_skeleton_s_waves_come_within_two_percent(staging_slots: int) -> None:

@@ -15,9 +15,10 @@ branch. So a burst whose last byte enters at t has drained at t + q(t)/R, and K 
 producers obey equations 1-7 for any branch shares ("issue" being that of the last producer done).
 
 *Where hardware differs.* Recorded on an H200's host path, mean periods and issue times agree with this; the
-spread of issue times is wider. There each producer has room of its own (about Q(K)/K), so an SM whose port
-is asked for less than its share hardly waits while others do, and the SMs of a port take unequal turns over
-some 100 us. The SM that waits longest ends a launch, so the stalls of drain-limited waves come out too short.
+spread of issue times is wider. There an SM whose port is asked for less than its share hardly waits while
+others do, as if each producer had room of its own (about Q(K)/K), and equal bursts of SMs of one port end up
+to tens of us apart. Simulated stalls of drain-limited waves are shorter than measured ones; that the SM
+which waits longest ends a launch is the likely reason, not a proven one.
 
 *State.* Bursts of one branch and one size, behind ports of equal weight with equally many busy members,
 have equal rates. They form a flow class: a list in the order of their ends, and the bytes that one member
