@@ -104,7 +104,7 @@ _SKELETON_TILE_BYTES = 32768.0
 _SKELETON_REMOTE = 0.25
 #: CTAs start on one deadline of the global timer, as near as its tick lets them.
 _H200_TICK_NS = 32.0
-#: Shared-memory accesses queue behind an SM's waiting register stores (the calibration kernels rely on it), so
+#: Shared-memory accesses queue behind an SM's waiting register stores (calibration relies on it), so
 #: the mainloop role's next barrier should too: assumed here, no deeper staging than one mainloop beside one
 #: burst can be used. Measured totals of S = 2 and 3 agree within 0.3%.
 _USABLE_SLOTS = 2
