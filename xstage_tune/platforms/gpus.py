@@ -5,8 +5,9 @@ from __future__ import annotations
 from pydantic import Field
 
 from xstage_tune.assets import data_dir
-from xstage_tune.platforms.schema import Compute, Strict
+from xstage_tune.platforms.schema import Compute
 from xstage_tune.profile_files import check_profile, find_profiles, read_profile
+from xstage_tune.profile_types import Strict
 
 
 class GpuCompute(Strict):
