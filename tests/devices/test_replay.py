@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.disk import room_for
 from xstage_tune.devices.base import (
     BurstPoint,
     BurstRun,
@@ -140,6 +141,25 @@ def test_broken_off_recording_leaves_nothing(tmp_path: Path) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         break_off()
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("room_bytes", "kept"), [(100, []), (900, ["run"])], ids=["run", "manifest"])
+def test_a_full_disk_is_one_error_that_names_the_recording(
+    tmp_path: Path, room_bytes: int, kept: list[str]
+) -> None:
+    """Whether the run has no room, or only the manifest behind it."""
+    file = tmp_path / "run.xsrec"
+    added: list[str] = []
+
+    def record() -> None:
+        with RecordingWriter(file, DEVICE, REQUEST) as writer:
+            writer.add_run(RUNS[0])
+            added.append("run")
+
+    with room_for(room_bytes), pytest.raises(UsageError, match=rf"^cannot write {file}: File too large$"):
+        record()
+    assert added == kept
     assert list(tmp_path.iterdir()) == []
 
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.disk import room_for
 from tests.report.spans import assert_loads_in_perfetto, names, read_trace, slices, span_table
 from xstage_tune.errors import UsageError
 from xstage_tune.report.trace_file import Counter, TracedLaunch, TraceSummary, write_trace
@@ -167,6 +168,12 @@ def test_a_failure_in_the_middle_leaves_no_file(file: Path) -> None:
 
     with pytest.raises(UsageError, match="damaged"):
         write(file, launch(two_roles()), TracedLaunch("bad", {}, broken))
+    assert list(file.parent.iterdir()) == []
+
+
+def test_a_full_disk_is_an_error_that_leaves_no_file(file: Path) -> None:
+    with room_for(100), pytest.raises(UsageError, match=rf"^cannot write {file}: File too large$"):
+        write(file, launch(two_roles()))
     assert list(file.parent.iterdir()) == []
 
 

@@ -8,6 +8,7 @@ damaged or truncated file.
 from __future__ import annotations
 
 import zipfile
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,7 +29,7 @@ from xstage_tune.devices.base import (
     Verification,
 )
 from xstage_tune.errors import UsageError
-from xstage_tune.files import refuse_existing
+from xstage_tune.files import whole_file
 from xstage_tune.spans import SpanTable
 from xstage_tune.store.chunks import (
     ChunkError,
@@ -82,34 +83,33 @@ def _members(number: int) -> tuple[str, str]:
 
 
 class RecordingWriter:
-    """Writes a recording beside its final name and moves it there when all of it is whole.
+    """Writes a recording, which takes its name when all of it is whole.
 
     Raises:
-        UsageError: the file exists and ``force`` is off, or its folder cannot be written.
+        UsageError: the file exists and ``force`` is off, or cannot be written.
     """
 
     def __init__(
         self, file: Path, device: DeviceDescription, request: RecordedRequest, *, force: bool = False
     ) -> None:
-        refuse_existing(file, force)
-        self._file = file
-        self._partial = file.with_name(file.name + ".partial")
         created_at = datetime.now(UTC).isoformat(timespec="seconds")
         self._manifest = Manifest(1, __version__, created_at, device, request)
         self._runs: list[RecordedRun] = []
-        try:
-            self._zip = zipfile.ZipFile(self._partial, "w", zipfile.ZIP_STORED)
-        except OSError as error:
-            raise UsageError(
-                f"cannot write recording {file}: {error.strerror}", "choose another --record"
-            ) from None
+        self._exits = ExitStack()
+        opened = self._exits.enter_context(whole_file(file, force=force))
+        self._zip = zipfile.ZipFile(opened, "w", zipfile.ZIP_STORED)
+        self._exits.push(self._finish)
 
     def add_copy_rate(self, rate: CopyRate) -> None:
         """Keep the copy engine's rate on a path."""
         self._manifest = replace(self._manifest, copy_rates=(*self._manifest.copy_rates, rate))
 
     def add_run(self, run: BurstRun) -> None:
-        """Keep a run."""
+        """Keep a run.
+
+        Raises:
+            UsageError: the file cannot be written (a full disk, say).
+        """
         spans, lanes = _members(len(self._runs))
         self._zip.writestr(spans, encode_spans(run.table.spans))
         self._zip.writestr(lanes, encode_lanes(run.table.lanes))
@@ -121,15 +121,17 @@ class RecordingWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if kind is None:
-            manifest = replace(self._manifest, runs=tuple(self._runs))
-            # Points, launches and states are small and alike: the one member that is worth deflating.
-            self._zip.writestr(MANIFEST, _MANIFEST.dump_json(manifest), zipfile.ZIP_DEFLATED)
-        self._zip.close()
-        if kind is None:
-            self._partial.replace(self._file)
-        else:
-            self._partial.unlink()
+        self._exits.__exit__(kind, error, trace)
+
+    def _finish(
+        self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None
+    ) -> None:
+        """End the zip; its manifest is written last, and only where nothing went wrong."""
+        with self._zip:
+            if kind is None:
+                manifest = replace(self._manifest, runs=tuple(self._runs))
+                # Points, launches and states are small and alike: the one member that is worth deflating.
+                self._zip.writestr(MANIFEST, _MANIFEST.dump_json(manifest), zipfile.ZIP_DEFLATED)
 
 
 class Recording:

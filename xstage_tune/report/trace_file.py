@@ -11,7 +11,6 @@ from __future__ import annotations
 import gzip
 import io
 import json
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,8 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from xstage_tune.errors import UsageError
-from xstage_tune.files import refuse_existing
+from xstage_tune.files import whole_file
 from xstage_tune.report.figure import Floats
 from xstage_tune.spans import SpanKind, SpanTable
 
@@ -88,27 +86,17 @@ def write_trace(
         UsageError: the file exists and ``force`` is not set, or it cannot be written.
         StoreError: a launch's spans cannot be read.
     """
-    refuse_existing(path, force)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     trace = _Trace(most_spans)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            # No name and no time in the header: the same spans give the same bytes.
-            with (
-                temporary.open("wb") as file,
-                gzip.GzipFile("", "wb", compresslevel=6, fileobj=file, mtime=0) as packed,
-                io.TextIOWrapper(packed, encoding="utf-8") as text,
-            ):
-                text.write('{"displayTimeUnit":"ns","otherData":' + _json(about) + ',"traceEvents":[\n')
-                for number, event in enumerate(trace.events(launches)):
-                    text.write(f",\n{event}" if number else event)
-                text.write("\n]}\n")
-            temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
-    except OSError as error:
-        raise UsageError(f"cannot write {path}: {error.strerror}", "choose another place") from None
+    # No name and no time in the header: the same spans give the same bytes.
+    with (
+        whole_file(path, force=force) as file,
+        gzip.GzipFile("", "wb", compresslevel=6, fileobj=file, mtime=0) as packed,
+        io.TextIOWrapper(packed, encoding="utf-8") as text,
+    ):
+        text.write('{"displayTimeUnit":"ns","otherData":' + _json(about) + ',"traceEvents":[\n')
+        for number, event in enumerate(trace.events(launches)):
+            text.write(f",\n{event}" if number else event)
+        text.write("\n]}\n")
     return TraceSummary(len(launches), trace.written, trace.left_out)
 
 

@@ -1,0 +1,70 @@
+"""A user's files: whole or not at all, whatever goes wrong while they are written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.disk import room_for
+from xstage_tune.errors import UsageError
+from xstage_tune.files import whole_file, write_text
+
+TOO_LARGE = "x" * 100_000
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "new" / "answer.txt"
+
+
+def test_a_file_appears_with_its_folder_and_nothing_beside_it(file: Path) -> None:
+    write_text(file, "π\n")
+    assert file.read_bytes() == b"\xcf\x80\n"
+    assert list(file.parent.iterdir()) == [file]
+
+
+def test_a_file_has_its_name_only_when_all_of_it_is_written(file: Path) -> None:
+    with whole_file(file) as stream:
+        stream.write(b"whole")
+        stream.flush()
+        assert not file.exists()
+    assert file.read_bytes() == b"whole"
+
+
+def test_another_file_is_replaced_only_by_force(file: Path) -> None:
+    write_text(file, "mine")
+    with pytest.raises(UsageError, match=r"answer\.txt exists"):
+        write_text(file, "yours")
+    assert file.read_text() == "mine"
+    write_text(file, "yours", force=True)
+    assert file.read_text() == "yours"
+
+
+def test_a_full_disk_keeps_the_file_that_was_to_be_replaced(file: Path) -> None:
+    write_text(file, "mine")
+    with room_for(4096), pytest.raises(UsageError, match=rf"^cannot write {file}: File too large"):
+        write_text(file, TOO_LARGE, force=True)
+    assert file.read_text() == "mine"
+    assert list(file.parent.iterdir()) == [file]
+
+
+def write_and_fail(file: Path, error: BaseException) -> None:
+    with whole_file(file) as stream:
+        stream.write(b"half")
+        raise error
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), PermissionError(13, "of another file")])
+def test_what_fails_beside_the_file_passes_as_it_is_and_leaves_none(file: Path, error: BaseException) -> None:
+    with pytest.raises(type(error)) as caught:
+        write_and_fail(file, error)
+    assert caught.value is error
+    assert list(file.parent.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["a" * 300, "taken/answer.txt"])
+def test_a_place_that_cannot_be_written_is_named(tmp_path: Path, name: str) -> None:
+    (tmp_path / "taken").write_text("a file where a folder is needed")
+    with pytest.raises(UsageError, match=f"cannot write .*{name}: "):
+        write_text(tmp_path / name, "")
