@@ -8,6 +8,7 @@ from xstage_tune.configs.architecture import Architecture, architecture_of, comp
 from xstage_tune.configs.megamoe_budget import OPERAND_SWIZZLE_BYTES, stage_bytes
 from xstage_tune.configs.resources import check_config
 from xstage_tune.configs.schema import AttentionConfig, KernelConfig, MegaMoeConfig, Schedule
+from xstage_tune.configs.static_schedules import wave_experts
 from xstage_tune.devices.base import StoreFlavour
 from xstage_tune.errors import UsageError
 from xstage_tune.model.moe import lead_knee_rows
@@ -22,8 +23,6 @@ _BLOCK_N = (128, 64, 256)
 _STAGING_DEPTH = 2
 _EPILOGUE_WARPS = 8
 _MOST_STAGES = 8
-#: DeepGEMM lets a wave's Linear-1 tiles fill the SMs twice, against imbalance among its experts.
-_WAVE_FILLINGS = 2
 
 
 def default_config(workload: Workload, platform: PlatformProfile) -> KernelConfig:
@@ -130,10 +129,13 @@ def _megamoe(
 
 
 def _experts_per_wave(config: MegaMoeConfig, workload: MoeWorkload, platform: PlatformProfile) -> int:
-    tokens = local_tokens_per_expert(workload, busiest_rank(workload)).mean()
-    tiles = max(1, ceil(tokens / config.block_m)) * workload.linear1_shape[0] // config.block_n
-    wanted = min(workload.local_experts, ceil(_WAVE_FILLINGS * platform.gpu.sm_count / tiles))
-    return next(n for n in range(wanted, workload.local_experts + 1) if workload.local_experts % n == 0)
+    return wave_experts(
+        local_experts=workload.local_experts,
+        tokens_per_expert=local_tokens_per_expert(workload, busiest_rank(workload)).mean(),
+        block_m=config.block_m,
+        linear1_tiles=workload.linear1_shape[0] // config.block_n,
+        sms=platform.gpu.sm_count,
+    )
 
 
 def _attention(block_m: int, block_n: int, platform: PlatformProfile) -> AttentionConfig:

@@ -19,14 +19,11 @@ from typing import assert_never
 import numpy as np
 
 from xstage_tune.configs.schema import Schedule
+from xstage_tune.configs.static_schedules import LAG_GROUP_UNITS, LAG_UNIT_ROWS, clamped_lag_units
 from xstage_tune.devices.tile_times import SIGNAL_NS
 from xstage_tune.model.checks import positive_part
 from xstage_tune.search.moe_load import Floats, LayerLoad, MoeLoad
 from xstage_tune.search.prediction import Prediction
-
-# The clamped lag counts in units of up to 8 rows, in groups of 4, and lags by 0.45 of them, between 8 and 64.
-_UNIT_ROWS = 8
-_GROUP_UNITS = 4
 
 
 def predict_moe(load: MoeLoad, schedule: Schedule) -> Prediction:
@@ -96,11 +93,11 @@ def _alternating_stall_ns(load: MoeLoad) -> float:
 
 
 def _clamped_lag_stall_ns(load: MoeLoad) -> float:
-    units = int((-(-load.rows // _UNIT_ROWS)).sum())
+    units = int((-(-load.rows // LAG_UNIT_ROWS)).sum())
     unit_rows = load.total_rows / units
-    lag = min(units, int(np.clip(round(0.45 * units), 8, 64)))
-    groups = (units - lag) // _GROUP_UNITS
-    steady_ns = _wave_stall_ns(load, np.full(groups, _GROUP_UNITS * unit_rows))
+    lag = min(units, clamped_lag_units(units))
+    groups = (units - lag) // LAG_GROUP_UNITS
+    steady_ns = _wave_stall_ns(load, np.full(groups, LAG_GROUP_UNITS * unit_rows))
     tail_tiles = lag * unit_rows * load.linear2.row_tiles / load.sms
     return steady_ns + float(_run_stall_ns(load, tail_tiles, load.fill_ns))
 

@@ -43,18 +43,18 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from xstage_tune.configs.static_schedules import (
+    LAG_GROUP_UNITS,
+    LAG_UNIT_ROWS,
+    clamped_lag_units,
+    wave_experts,
+)
 from xstage_tune.errors import UsageError
 
 Ints = NDArray[np.int64]
 
 LINEAR1 = 1
 LINEAR2 = 2
-
-_WAVE_ROUNDS = 2
-_UNIT_ROWS = 8
-_UNITS_PER_GROUP = 4
-_LAG_FRACTION = 0.45
-_LAG_LIMITS = (8, 64)
 
 
 @dataclass(frozen=True)
@@ -177,18 +177,16 @@ class ClampedLag:
 
 
 def default_wave(grid: MoeGrid) -> ExpertWave:
-    """DeepGEMM's historical wave: the fewest experts with Linear-1 tiles for two rounds of the SMs.
-
-    It counts every expert at the mean number of tokens, and takes a number that divides the experts.
-    """
+    """DeepGEMM's historical wave; it counts every expert at the mean number of tokens."""
     experts = len(grid.tokens_per_expert)
-    mean_tokens = sum(grid.tokens_per_expert) / experts
-    if mean_tokens < 1:
-        return ExpertWave(experts)
-    tiles = -(-mean_tokens // grid.block_m) * grid.l1_tiles
-    fewest = -(-_WAVE_ROUNDS * grid.sms // tiles)
     return ExpertWave(
-        next(n for n in range(1, experts + 1) if experts % n == 0 and (n >= fewest or n == experts))
+        wave_experts(
+            local_experts=experts,
+            tokens_per_expert=sum(grid.tokens_per_expert) / experts,
+            block_m=grid.block_m,
+            linear1_tiles=grid.l1_tiles,
+            sms=grid.sms,
+        )
     )
 
 
@@ -257,14 +255,14 @@ def _lead_rows(grid: MoeGrid, schedule: ExpertWave | ClampedLag | Interleaved) -
 
 
 def _clamped_lag_rows(grid: MoeGrid) -> Ints:
-    units_per_expert = -(-grid.rows_per_expert // _UNIT_ROWS)
+    units_per_expert = -(-grid.rows_per_expert // LAG_UNIT_ROWS)
     units = int(units_per_expert.sum())
     first_unit = np.concatenate(([0], np.cumsum(units_per_expert)))
     within = np.arange(grid.rows) - grid.first_row[grid.expert_of_row]
-    unit_of_row = first_unit[grid.expert_of_row] + within // _UNIT_ROWS
+    unit_of_row = first_unit[grid.expert_of_row] + within // LAG_UNIT_ROWS
     first_row_of_unit = np.searchsorted(unit_of_row, np.arange(units + 1))
-    lag = int(np.clip(round(_LAG_FRACTION * units), *_LAG_LIMITS))
-    behind = unit_of_row // _UNITS_PER_GROUP * _UNITS_PER_GROUP + _UNITS_PER_GROUP + lag
+    group_end = (unit_of_row // LAG_GROUP_UNITS + 1) * LAG_GROUP_UNITS
+    behind = group_end + clamped_lag_units(units)
     lead: Ints = first_row_of_unit[np.minimum(behind, units)]
     return lead
 
