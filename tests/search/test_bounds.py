@@ -11,13 +11,14 @@ from hypothesis import strategies as st
 
 from tests.configs.cases import BLACKWELL, attention, hopper, moe
 from tests.search.cases import drained, small_space
+from xstage_tune.configs.resources import check_config
 from xstage_tune.configs.schema import KernelConfig
 from xstage_tune.devices.simulated_kernels import SimulatedKernels
 from xstage_tune.platforms.loader import load_platform
 from xstage_tune.platforms.schema import PlatformProfile
 from xstage_tune.search.moe_load import moe_load
 from xstage_tune.search.ranking import rank_configs
-from xstage_tune.search.space import build_space
+from xstage_tune.search.space import CONDITIONAL, SCHEDULE, config_of, default_axes
 from xstage_tune.workloads.schema import AttentionWorkload, MoeWorkload, Workload
 
 #: Measured: two store flavours, ports that share R unevenly, a law of Q.
@@ -30,9 +31,18 @@ ROUNDING = 1 + 1e-9
 
 
 def samples(platform: PlatformProfile, workload: Workload, count: int, seed: int) -> list[KernelConfig]:
-    configs = build_space(workload, platform).configs
-    chosen = np.random.default_rng(seed).choice(len(configs), min(count, len(configs)), replace=False)
-    return [configs[i] for i in chosen]
+    """Configs of the workload's own axes that fit, drawn without building the whole space."""
+    axes, rng = default_axes(workload, platform), np.random.default_rng(seed)
+    found: dict[KernelConfig, None] = {}
+    while len(found) < count:
+        params = {name: values[rng.integers(len(values))] for name, values in axes.items()}
+        for name, schedule in CONDITIONAL.items():
+            if params.get(SCHEDULE) != schedule:
+                params.pop(name, None)
+        config = config_of(params)
+        if check_config(config, workload, platform).feasible:
+            found[config] = None
+    return list(found)
 
 
 def assert_bounded(workload: Workload, platform: PlatformProfile, configs: list[KernelConfig]) -> None:

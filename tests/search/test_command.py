@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,11 @@ import tomli_w
 
 from tests.configs.cases import BLACKWELL
 from tests.conftest import RunCli
-from tests.search.cases import CountingSimulator, drained
+from tests.search.cases import SMALL_AXES, CountingSimulator, drained
 from xstage_tune.devices import open_kernels
 from xstage_tune.platforms.loader import save_platform
-from xstage_tune.search import suite
+from xstage_tune.search import space, suite
+from xstage_tune.search.suite import SuiteResult
 from xstage_tune.store.facade import Store
 
 SMALL = ("--set", "tokens_per_rank=512")
@@ -31,6 +33,12 @@ def layer(tmp_path: Path) -> str:
     return str(file)
 
 
+@pytest.fixture
+def few_configs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A small space for :func:`layer`, where a test is not about the space."""
+    monkeypatch.setattr(space, "default_axes", lambda *_: SMALL_AXES)
+
+
 def test_json_has_the_documented_keys(run_cli: RunCli, layer: str) -> None:
     result = run_cli("search", "--workload", layer, "--trials", "6", "--format", "json")
     assert (result.exit_code, result.stderr) == (0, "")
@@ -44,6 +52,7 @@ def test_json_has_the_documented_keys(run_cli: RunCli, layer: str) -> None:
     assert all(count > 0 for count in found["cuts"].values())
 
 
+@pytest.mark.usefixtures("few_configs")
 def test_the_same_seed_prints_the_same_bytes(run_cli: RunCli, layer: str) -> None:
     arguments = ("search", "--workload", layer, "--trials", "15", "--seed", "3", "--format", "json")
     first, second = (json.loads(run_cli(*arguments).stdout) for _ in range(2))
@@ -62,13 +71,17 @@ def test_the_table_shows_the_bound_the_cuts_and_the_baselines(run_cli: RunCli) -
     assert "infeasible: shared memory" in text
 
 
-def test_the_stall_objective_and_overrides_are_taken(run_cli: RunCli) -> None:
-    arguments = ("search", "--workload", FLASH, *SMALL, "--objective", "stall", "--trials", "4")
-    found = json.loads(run_cli(*arguments, "--format", "json").stdout)
+@pytest.mark.usefixtures("few_configs")
+def test_the_stall_objective_and_overrides_are_taken(run_cli: RunCli, layer: str, own_store: Path) -> None:
+    arguments = ("search", "--workload", layer, "--set", "tokens_per_rank=900", "--objective", "stall")
+    found = json.loads(run_cli(*arguments, "--trials", "4", "--format", "json").stdout)
     assert found["objective"] == "stall"
     assert found["bound_ns"] == 0
+    with Store.open(own_store) as store:
+        assert store.studies.get().space["workload"]["tokens_per_rank"] == 900
 
 
+@pytest.mark.usefixtures("few_configs")
 def test_an_interrupt_says_how_to_resume(
     run_cli: RunCli, layer: str, monkeypatch: pytest.MonkeyPatch, own_store: Path
 ) -> None:
@@ -90,6 +103,7 @@ def test_an_interrupt_says_how_to_resume(
     assert json.loads(resumed.stdout)["study_id"] == study_id
 
 
+@pytest.mark.usefixtures("few_configs")
 def test_another_workloads_study_is_refused(run_cli: RunCli, layer: str) -> None:
     assert run_cli("search", "--workload", layer, "--trials", "3").exit_code == 0
     result = run_cli("search", "--workload", FLASH, "--trials", "3", "--resume", "latest")
@@ -97,9 +111,22 @@ def test_another_workloads_study_is_refused(run_cli: RunCli, layer: str) -> None
     assert f"workload test/moe, not {FLASH}; the workload's keys have changed" in result.stderr
 
 
+def once(run: Callable[..., SuiteResult]) -> Callable[..., SuiteResult]:
+    """``run`` that runs the first time, and gives the same result from then on."""
+    kept: list[SuiteResult] = []
+
+    def result(*arguments: object) -> SuiteResult:
+        if not kept:
+            kept.append(run(*arguments))
+        return kept[0]
+
+    return result
+
+
 def test_a_suite_prints_rows_and_a_summary(run_cli: RunCli, monkeypatch: pytest.MonkeyPatch) -> None:
     cases = [case for case in suite.paper_84_workloads() if case[0] == "Qwen3.5"]
     monkeypatch.setattr(suite, "paper_84_workloads", lambda: islice(iter(cases), 1))
+    monkeypatch.setattr(suite, "run_paper_84", once(suite.run_paper_84))
     arguments = ("search", "--suite", "paper-84", "--trials", "4")
     found = json.loads(run_cli(*arguments, "--format", "json").stdout)
     assert found["rows"][0]["model"] == "Qwen3.5"
@@ -154,6 +181,7 @@ def test_a_platform_that_lacks_figures_is_refused(
     assert message in result.stderr
 
 
+@pytest.mark.usefixtures("few_configs")
 def test_the_gp_sampler_says_what_it_needs(
     run_cli: RunCli, layer: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -46,7 +46,7 @@ def test_cutting_by_bounds_never_removes_the_optimum(
     simulated_ns: dict[KernelConfig, float], sampler: str, seed: int
 ) -> None:
     """Without a tolerance the search ends only when all else is cut: it must have the exhaustive optimum."""
-    device = CountingSimulator()
+    device = TableDevice(simulated_ns.__getitem__)
     result = search(device, sampler=sampler, seed=seed, tolerance=0.0, trials=len(SPACE.configs))
     evaluated = {config: simulated_ns[config] for config in device.asked}
     assert min(evaluated.values()) == min(simulated_ns.values())
@@ -60,7 +60,7 @@ def test_cutting_by_bounds_never_removes_the_optimum(
 
 
 def test_a_guided_search_needs_few_evaluations(simulated_ns: dict[KernelConfig, float]) -> None:
-    device = CountingSimulator()
+    device = TableDevice(simulated_ns.__getitem__)
     search(device, tolerance=0.0, trials=15)
     assert min(simulated_ns[config] for config in device.asked) <= 1.01 * min(simulated_ns.values())
 
@@ -90,8 +90,8 @@ def test_the_default_and_the_heuristics_come_first_whatever_their_bound() -> Non
     assert {name: outcome.config for name, outcome in result.heuristics.items()} == HEURISTICS
 
 
-def test_the_same_seed_gives_the_same_result() -> None:
-    first, second = CountingSimulator(), CountingSimulator()
+def test_the_same_seed_gives_the_same_result(simulated_ns: dict[KernelConfig, float]) -> None:
+    first, second = (TableDevice(simulated_ns.__getitem__, spread_ns=100.0) for _ in range(2))
     assert search(first, seed=7, trials=40) == search(second, seed=7, trials=40)
     assert first.asked == second.asked
 
@@ -146,12 +146,11 @@ def test_equal_configs_are_reported_as_ties() -> None:
         assert as_megamoe(outcome.config).schedule.lead_rows == 12
 
 
-def test_a_wrong_prediction_is_not_followed_for_long() -> None:
+def test_a_wrong_prediction_is_not_followed_for_long(simulated_ns: dict[KernelConfig, float]) -> None:
     """192-row tiles, which the closed forms like best, take three times as long as expected here."""
-    simulator = SimulatedKernels(BLACKWELL)
 
     def time_ns(config: KernelConfig) -> float:
-        ns = simulator.run_kernel(drained(), config, 1).latency_ns[0]
+        ns = simulated_ns[config]
         return ns * 3 if as_megamoe(config).block_m == 192 else ns
 
     device = TableDevice(time_ns)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from itertools import islice
 
 import pytest
 
@@ -30,10 +29,14 @@ def test_ratios_by_hand() -> None:
 
 
 def test_a_row_compares_the_same_workload_under_each_schedule(monkeypatch: pytest.MonkeyPatch) -> None:
-    skewed = [case for case in paper_84_workloads() if case[0] == "Hy3" and case[1] == "skewed"]
-    monkeypatch.setattr(suite, "paper_84_workloads", lambda: islice(iter(skewed), 2))
+    small = [
+        case
+        for case in paper_84_workloads()
+        if case[:2] == ("Hy3", "skewed") and case[2].tokens_per_rank == 3488
+    ]
+    monkeypatch.setattr(suite, "paper_84_workloads", lambda: iter(small))
     result = run_paper_84(BLACKWELL, SimulatedKernels(BLACKWELL), SuiteOptions(trials=5), NoProgress())
-    assert [row.tokens_per_rank for row in result.rows] == [3488, 6976]
+    assert [row.precision for row in result.rows] == ["w4a8", "w8a8"]
     for row in result.rows:
         assert row.bound_ns <= row.tuned_ns <= min(row.wave_ns, row.interleaved_ns * 1.01)
         assert row.interleaved_over_wave > 1.2
