@@ -1,4 +1,4 @@
-"""What ``report`` and ``trace`` share: which run or study, and which file."""
+"""What commands that write files share: which run or study, and which file."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ StudyPlatformOption = Annotated[
     typer.Option(
         "--platform",
         metavar="NAME|FILE.toml",
-        help="The study's platform, where its name does not lead to it.",
-        show_default="by the name that the study knows",
+        help="A profile in place of the one kept with the study.",
+        show_default="as kept with the study",
     ),
 ]
 ForceOption = Annotated[bool, typer.Option("--force", help="Replace an existing file.")]
@@ -36,14 +36,15 @@ def check_source(run: str | None, study: str | None, platform: str | None) -> No
         raise UsageError("--platform goes with --study: a run knows its own")
 
 
-def check_target(path: Path, suffix: str, *, force: bool) -> None:
+def check_target(path: Path, *suffixes: str, force: bool, option: str = "--output") -> None:
     """Refuse a target before any work is done for it.
 
     Raises:
-        UsageError: it does not end in ``suffix``, or it exists and ``force`` is not set.
+        UsageError: it ends in none of ``suffixes``, or it exists and ``force`` is not set.
     """
-    if not path.name.endswith(suffix) or path.name == suffix:
+    if not path.name.endswith(suffixes) or path.name in suffixes:
+        wanted = " or ".join(suffixes)
         raise UsageError(
-            f"--output {path} must end in {suffix}", f"name it {path.with_name(path.stem)}{suffix}"
+            f"{option} {path} must end in {wanted}", f"name it {path.with_name(path.stem)}{suffixes[0]}"
         )
     refuse_existing(path, force)

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from xstage_tune.commands._options import FormatOption, OutputFormat, StoreOption
-from xstage_tune.errors import FindingError, UsageError
-from xstage_tune.files import refuse_existing
+from xstage_tune.commands._targets import ForceOption, check_target
+from xstage_tune.errors import FindingError
 
 if TYPE_CHECKING:
     from xstage_tune.calibration.request import CalibrationRequest
@@ -71,7 +71,7 @@ def calibrate(
     record: Annotated[Path | None, typer.Option(help="Keep the run for replay (.xsrec).")] = None,
     store: StoreOption = None,
     output: FormatOption = OutputFormat.TABLE,
-    force: Annotated[bool, typer.Option(help="Replace files that exist.")] = False,
+    force: ForceOption = False,
 ) -> None:
     """Measure how remote stores drain: T0, R and Q of one path, validated on points not fitted to."""
     from xstage_tune.calibration.session import run_calibration
@@ -112,23 +112,14 @@ def _notify(message: str) -> None:
 
 def _check_targets(out: Path | None, plot: Path | None, record: Path | None, force: bool) -> None:
     """Refuse a target before anything is measured."""
-    suffixes = {
-        "--out": (out, (".toml",)),
-        "--plot": (plot, (".svg", ".html")),
-        "--record": (record, (".xsrec",)),
-    }
-    for option, (target, allowed) in suffixes.items():
-        if target is None:
-            continue
-        if target.suffix not in allowed:
-            raise UsageError(
-                f"{option} {target} must end in {' or '.join(allowed)}", f"name it {target}{allowed[0]}"
-            )
-        refuse_existing(target, force)
-        if not target.absolute().parent.is_dir():
-            raise UsageError(
-                f"{option} {target}: there is no folder {target.parent}", "make the folder first"
-            )
+    targets = (
+        ("--out", out, (".toml",)),
+        ("--plot", plot, (".svg", ".html")),
+        ("--record", record, (".xsrec",)),
+    )
+    for option, target, suffixes in targets:
+        if target is not None:
+            check_target(target, *suffixes, force=force, option=option)
 
 
 def _request(

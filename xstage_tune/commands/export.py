@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from xstage_tune.commands._options import StoreOption
+from xstage_tune.commands._targets import ForceOption, StudyPlatformOption
 from xstage_tune.export.names import ExportFormat
 
 
@@ -21,16 +22,8 @@ def export(
         ),
     ] = ExportFormat.JSON,
     study: Annotated[str, typer.Option("--study", metavar="ID|latest", help="Study to export.")] = "latest",
-    platform: Annotated[
-        str | None,
-        typer.Option(
-            "--platform",
-            metavar="NAME|FILE.toml",
-            help="The study's platform, where its name does not lead to it.",
-            show_default="by the name that the study knows",
-        ),
-    ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
+    platform: StudyPlatformOption = None,
+    force: ForceOption = False,
     store: StoreOption = None,
 ) -> None:
     """Write the config that a search found, with what it reached and what it rests on."""
