@@ -1,6 +1,6 @@
 """``python -m xstage_tune``."""
 
-from xstage_tune.cli import main
+from xstage_tune.cli import entry
 
 if __name__ == "__main__":
-    main()
+    entry()

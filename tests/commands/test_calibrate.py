@@ -188,8 +188,28 @@ def test_bad_arguments_are_one_clear_complaint(
     assert "Traceback" not in result.stderr
 
 
-def test_path_that_the_recording_lacks_is_refused(run_cli: RunCli, recording: Path, store: Path) -> None:
-    result = run_cli("calibrate", "--device", f"replay:{recording}", "--store", str(store), "--path", "peer")
+@pytest.mark.parametrize(
+    ("options", "recorded"),
+    [
+        (("--path", "peer"), "path host"),
+        (("--budget", "full"), "budget quick"),
+        (("--store-flavour", "tma", "--seed", "6"), "flavours st.v4, seed 5"),
+    ],
+)
+def test_only_what_was_recorded_is_replayed(
+    run_cli: RunCli, recording: Path, store: Path, options: tuple[str, ...], recorded: str
+) -> None:
+    result = run_cli("calibrate", "--device", f"replay:{recording}", "--store", str(store), *options)
+    assert result.exit_code == 2
+    assert f"the recording was made with {recorded}" in result.stderr
+    assert not store.exists()
+
+
+def test_device_without_the_path_is_refused(
+    run_cli: RunCli, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use(monkeypatch, FluidDevice(Fluid()))
+    result = run_cli("calibrate", *QUICK, "--store", str(store), "--path", "peer")
     assert result.exit_code == 3
     assert "no path 'peer'" in result.stderr
 

@@ -12,7 +12,7 @@ import typer
 
 from xstage_tune.commands._options import FormatOption, OutputFormat, StoreOption
 from xstage_tune.commands._targets import ForceOption, check_target
-from xstage_tune.errors import FindingError
+from xstage_tune.errors import FindingError, UsageError
 
 if TYPE_CHECKING:
     from xstage_tune.calibration.request import CalibrationRequest
@@ -61,7 +61,8 @@ def calibrate(
         BudgetChoice | None, typer.Option(help="How much to measure.", show_default="full")
     ] = None,
     seed: Annotated[
-        int | None, typer.Option(min=0, help="Order of points and resampling.", show_default="0")
+        int | None,
+        typer.Option(min=0, max=2**32 - 1, help="Order of points and resampling.", show_default="0"),
     ] = None,
     out: Annotated[
         Path | None,
@@ -147,7 +148,16 @@ def _request(
         changes["budget"] = budget.value
     if seed is not None:
         changes["seed"] = seed
-    return replace(chosen, **changes)
+    request = replace(chosen, **changes)
+    if isinstance(device, ReplayDevice) and request != chosen:
+        shown = asdict(chosen) | {"flavours": "+".join(chosen.flavours)}
+        differing = [key for key in changes if getattr(request, key) != getattr(chosen, key)]
+        recorded = ", ".join(f"{key} {shown[key]}" for key in differing)
+        raise UsageError(
+            f"the recording was made with {recorded}: only what was measured can be replayed",
+            "leave these options out, or measure anew with --device cuda",
+        )
+    return request
 
 
 def _write_profile(

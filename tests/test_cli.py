@@ -1,0 +1,76 @@
+"""The command line's last line of defence: one line and the right exit code, whatever happens."""
+
+from __future__ import annotations
+
+import errno
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import xstage_tune
+from tests.conftest import RunCli
+
+ROOT = Path(__file__).parents[1]
+
+
+def raising(error: BaseException) -> object:
+    def fail() -> None:
+        raise error
+
+    return fail
+
+
+def test_version(run_cli: RunCli) -> None:
+    assert run_cli("--version") == (0, f"xstage-tune {xstage_tune.__version__}\n", "")
+
+
+def test_a_bug_is_an_internal_error_and_no_traceback(
+    run_cli: RunCli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("xstage_tune.platforms.loader.list_platforms", raising(TypeError("broken")))
+    result = run_cli("platforms", "list")
+    assert result.exit_code == 5
+    assert result.stderr.startswith("xstage-tune: error: internal error: TypeError: broken\n")
+    assert "Traceback" not in result.stderr
+
+
+def test_a_bug_shows_its_place_when_asked_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("xstage_tune.platforms.loader.list_platforms", raising(TypeError("broken")))
+    monkeypatch.setenv("XSTAGE_DEBUG", "1")
+    monkeypatch.setattr("sys.argv", ["xstage-tune", "platforms", "list"])
+    from xstage_tune import cli
+
+    with pytest.raises(TypeError, match="broken"):
+        cli.main()
+
+
+def test_what_the_system_refuses_is_named(run_cli: RunCli, monkeypatch: pytest.MonkeyPatch) -> None:
+    refusal = OSError(errno.EACCES, "Permission denied", "/etc/shadow")
+    monkeypatch.setattr("xstage_tune.platforms.loader.list_platforms", raising(refusal))
+    result = run_cli("platforms", "list")
+    assert result.exit_code == 3
+    assert "/etc/shadow: Permission denied" in result.stderr
+
+
+def test_an_interrupt_is_said(run_cli: RunCli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("xstage_tune.platforms.loader.list_platforms", raising(KeyboardInterrupt()))
+    result = run_cli("platforms", "list")
+    assert result.exit_code == 130
+    assert result.stderr == "xstage-tune: interrupted\n"
+
+
+@pytest.mark.parametrize(
+    ("shell", "code", "complaint"),
+    [
+        ("{} platforms show h200-host > /dev/full", 3, "No space left on device"),
+        ("{} platforms show h200-host --format json | true; exit ${{PIPESTATUS[0]}}", 141, ""),
+    ],
+)
+def test_output_that_nobody_takes(shell: str, code: int, complaint: str) -> None:
+    command = shell.format(f"'{sys.executable}' -m xstage_tune")
+    done = subprocess.run(["bash", "-c", command], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == code
+    assert complaint in done.stderr
+    assert "Traceback" not in done.stderr
