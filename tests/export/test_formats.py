@@ -101,6 +101,35 @@ def test_headers_of_several_workloads_go_together(
     assert complaints(compiler, includes, tmp_path) == ""
 
 
+@pytest.mark.parametrize("compiler", COMPILERS)
+def test_headers_of_one_workload_with_other_keys_or_platforms_go_together(
+    compiler: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XSTAGE_CACHE_DIR", str(tmp_path / "cache"))
+    exports = (
+        tuned(FLASH),
+        tuned(FLASH, "tokens_per_rank=128"),
+        tuned(FLASH).model_copy(
+            update={"platform": tuned(FLASH).platform.model_copy(update={"sha256": "ef" * 32})}
+        ),
+    )
+    for i, export in enumerate(exports):
+        (tmp_path / f"{i}.h").write_text(to_header(export))
+    includes = "".join(f'#include "{i}.h"\n' for i in range(len(exports)))
+    assert complaints(compiler, includes, tmp_path) == ""
+
+
+def test_a_headers_names_depend_only_on_workload_and_platform() -> None:
+    first, later = to_header(tuned(FLASH)), to_header(tuned(FLASH, schedule={"kind": "alternating"}))
+    assert first != later
+    assert spaces(first) == spaces(later)
+    assert len(spaces(first)) == 2
+
+
+def spaces(header: str) -> list[str]:
+    return [line for line in header.splitlines() if "namespace" in line]
+
+
 def test_a_comment_cannot_be_left_by_what_a_device_is_called() -> None:
     header = to_header(tuned(FLASH, device="odd\n#error name\\"))
     assert all(not line.startswith("#error") for line in header.splitlines())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterator
 from typing import get_args
@@ -9,6 +10,7 @@ from typing import get_args
 from xstage_tune.configs.schema import OutputStaging, ScheduleKind, TileOrder
 from xstage_tune.devices.base import StoreFlavour
 from xstage_tune.export.record import TunedConfig
+from xstage_tune.report.emit import to_json
 from xstage_tune.report.format import duration
 from xstage_tune.search.space import CONDITIONAL, SCHEDULE, params_of
 
@@ -24,6 +26,9 @@ _CHOICES: dict[str, tuple[str, ...]] = {
 def to_header(tuned: TunedConfig) -> str:
     """The header; its namespace is the workload's name, so that the headers of several can be included.
 
+    An inline namespace within keeps apart headers of equal names: of other keys of the workload, or of another
+    platform. Code that includes one of them need not name it.
+
     A parameter of a schedule that is not the config's is 0.
     """
     lines = [
@@ -32,12 +37,20 @@ def to_header(tuned: TunedConfig) -> str:
         *(f"// {_one_line(text)}" for text in _comment(tuned)),
         "",
         f"namespace xstage_tuned::{_identifier(tuned.workload.name)} {{",
+        f"inline namespace {_variant(tuned)} {{",
         "",
         *_constants(tuned),
         "",
         "}",
+        "}",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _variant(tuned: TunedConfig) -> str:
+    """A name for the workload's keys and the platform: the same for every export of both."""
+    digest = hashlib.sha256(f"{to_json(tuned.workload)}{tuned.platform.sha256}".encode())
+    return f"for_{digest.hexdigest()[:8]}"
 
 
 def _comment(tuned: TunedConfig) -> Iterator[str]:
