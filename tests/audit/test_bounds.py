@@ -131,6 +131,35 @@ def test_todays_schedules_are_audited_by_the_gap_of_their_runs(kind: str, like: 
     assert found.gap_ns.value == found.predicted[like].gap_ns.value
 
 
+@pytest.mark.parametrize("lead_rows", [1, 4])
+def test_a_lead_below_the_knee_has_the_gap_of_the_wave(lead_rows: int) -> None:
+    """D_knee is 4.6: from 5 rows on Linear-2 no longer catches up."""
+    workload = load_workload(FLASH)
+    config = default_config(workload, paper_platform())
+    schedule = Schedule(kind="interleaved", lead_rows=lead_rows)
+    found = audit(workload, paper_platform(), config.model_copy(update={"schedule": schedule}))
+    wave = found.predicted["wave"]
+    assert (found.verdict, found.rate_ok, found.starved) == ("reshape", False, True)
+    assert (found.gap_ns.value, found.predicted[found.schedule].stall_ns.value) == (
+        wave.gap_ns.value,
+        wave.stall_ns.value,
+    )
+    assert found.predicted["interleaved"].rate_ok
+    assert found.actions[0].kind == "raise_lead"
+    assert "raise the lead to at least 5 rows" in found.actions[0].text
+
+
+def test_a_short_lead_is_told_of_even_where_the_bounds_hold() -> None:
+    workload = load_workload(FLASH)
+    platform = paper_platform()
+    fast = platform.model_copy(update={"drain": platform.drain.model_copy(update={"bytes_per_s": 9e12})})
+    config = default_config(workload, fast)
+    schedule = Schedule(kind="interleaved", lead_rows=1)
+    found = audit(workload, fast, config.model_copy(update={"schedule": schedule}))
+    assert found.verdict == "piggyback"
+    assert [action.kind for action in found.actions] == ["piggyback", "raise_lead"]
+
+
 def test_a_short_sequence_on_a_slow_path_must_reshape() -> None:
     platform = paper_platform()
     slow = platform.model_copy(update={"drain": platform.drain.model_copy(update={"bytes_per_s": 50e9})})

@@ -104,6 +104,16 @@ def test_config_file_is_audited(run_cli: RunCli, tmp_path: Path, name: str) -> N
     assert found["rate_bound"]["ok"] is True
 
 
+def test_a_short_lead_is_said_in_words(run_cli: RunCli, tmp_path: Path) -> None:
+    config = json.loads(run_cli("audit", *FLASH, "--format", "json").stdout)["config"]
+    config["schedule"] = {"kind": "interleaved", "lead_rows": 4}
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(config))
+    out = run_cli("audit", *FLASH, "--config", str(file)).stdout
+    assert "D = 4 is below D_knee = 4.6" in out
+    assert "raise the lead to at least 5 rows" in out
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

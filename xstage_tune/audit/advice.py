@@ -16,15 +16,17 @@ from xstage_tune.configs.schema import MegaMoeConfig
 from xstage_tune.report.format import byte_count, duration
 from xstage_tune.workloads.schema import OUTPUT_BYTES, AttentionWorkload, MoeWorkload
 
-ActionKind = Literal["interleave", "smaller_bursts", "fewer_producers", "longer_sequence", "piggyback"]
+ActionKind = Literal[
+    "interleave", "raise_lead", "smaller_bursts", "fewer_producers", "longer_sequence", "piggyback"
+]
 
 
 @dataclass(frozen=True, slots=True)
 class Action:
     """One change; ``limit`` is the number that satisfies the bound, in the unit that ``kind`` implies.
 
-    ``interleave``: lead D in rows. ``smaller_bursts``: most bytes of one producer's burst.
-    ``fewer_producers``: most producers that may align. ``longer_sequence``: fewest tokens.
+    ``interleave``: lead D in rows. ``raise_lead``: least lead in rows. ``smaller_bursts``: most bytes
+    of one producer's burst. ``fewer_producers``: most producers that may align. ``longer_sequence``: fewest tokens.
     """
 
     kind: ActionKind
@@ -34,11 +36,12 @@ class Action:
 
 def moe_actions(layer: MoeWorkload, config: MegaMoeConfig, audit: MoeAudit) -> tuple[Action, ...]:
     """What to change in a layer's kernel, the most useful first; piggyback where nothing need be."""
-    audited, interleaved = audit.predicted[config.schedule.kind], audit.predicted["interleaved"]
+    audited, interleaved = audit.predicted[audit.schedule], audit.predicted["interleaved"]
+    raised = [_raise_lead(audit, audited, interleaved)] if audit.starved else []
     if _passes(audit.burst, audited):
-        return (_piggyback(),)
+        return (_piggyback(), *raised)
     widens = not audited.rate_ok and interleaved.gap_ns.value > audited.gap_ns.value
-    actions = [_interleave(audit, audited, interleaved)] if widens else []
+    actions = raised or ([_interleave(audit, audited, interleaved)] if widens else [])
     reached = interleaved if widens else audited
     if not _passes(audit.burst, reached):
         column_bytes = config.block_m * OUTPUT_BYTES * layer.combine_remote_fraction
@@ -67,6 +70,27 @@ def _piggyback() -> Action:
 
 
 def _interleave(audit: MoeAudit, audited: SchedulePrediction, interleaved: SchedulePrediction) -> Action:
+    knee, lead = audit.lead_knee_rows.value, audit.lead_rows.value
+    return Action(
+        "interleave",
+        audit.lead_rows,
+        f"interleave Linear-1 with Linear-2 tiles, lead D = {lead:.0f} rows (D_knee is {knee:.1f}): "
+        f"{_widening(audit, audited, interleaved)}",
+    )
+
+
+def _raise_lead(audit: MoeAudit, audited: SchedulePrediction, interleaved: SchedulePrediction) -> Action:
+    least = derived(ceil(audit.lead_knee_rows.value), "D_knee, rounded up", audit.lead_knee_rows)
+    return Action(
+        "raise_lead",
+        least,
+        f"raise the lead to at least {least.value:.0f} rows, better D = {audit.lead_rows.value:.0f}: "
+        f"{_widening(audit, audited, interleaved)}",
+    )
+
+
+def _widening(audit: MoeAudit, audited: SchedulePrediction, interleaved: SchedulePrediction) -> str:
+    """What the interleaved schedule's gap does for the rate bound."""
     gaps = f"raises the gap from {duration(audited.gap_ns.value)} to {duration(interleaved.gap_ns.value)}"
     target = duration(audit.burst.recovery_gap_ns.value)
     enough = (
@@ -74,13 +98,7 @@ def _interleave(audit: MoeAudit, audited: SchedulePrediction, interleaved: Sched
         if interleaved.rate_ok
         else f"G* = {target} is not reached: the bursts have to shrink too"
     )
-    knee, lead = audit.lead_knee_rows.value, audit.lead_rows.value
-    return Action(
-        "interleave",
-        audit.lead_rows,
-        f"interleave Linear-1 with Linear-2 tiles, lead D = {lead:.0f} rows (D_knee is {knee:.1f}): "
-        f"{gaps}; {enough}",
-    )
+    return f"{gaps}; {enough}"
 
 
 def _longer_sequence(workload: AttentionWorkload, audit: AttentionAudit) -> Action:

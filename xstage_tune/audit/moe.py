@@ -19,11 +19,14 @@ from xstage_tune.audit.prediction import (
 )
 from xstage_tune.audit.tile_times import MoeTimes, moe_times
 from xstage_tune.configs.architecture import architecture_of
-from xstage_tune.configs.schema import MegaMoeConfig, ScheduleKind
+from xstage_tune.configs.schema import MegaMoeConfig
 from xstage_tune.model import moe
 from xstage_tune.platforms.schema import PlatformProfile
 from xstage_tune.workloads.routing import busiest_rank, local_tokens_per_expert
 from xstage_tune.workloads.schema import OUTPUT_BYTES, MoeWorkload
+
+#: The interleaved schedule with a lead below D_knee, as ``predicted`` names it.
+SHORT_LEAD = "interleaved-short-lead"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +37,13 @@ class MoeAudit:
     times: MoeTimes
     lead_knee_rows: Figure  # equation 16
     lead_rows: Figure  # D to run with
-    predicted: dict[str, SchedulePrediction]  # by schedule kind
+    schedule: str  # the audited one of ``predicted``
+    predicted: dict[str, SchedulePrediction]  # by schedule kind, or SHORT_LEAD
+
+    @property
+    def starved(self) -> bool:
+        """The audited lead is below D_knee, so that Linear-2 catches up with Linear-1."""
+        return self.schedule == SHORT_LEAD
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +71,9 @@ def audit_moe(
 ) -> MoeAudit:
     """Audit one config of a layer; the wave and the interleaved schedule are always among the predicted.
 
+    The interleaved one is that of a sufficient lead. Below D_knee (equation 16) Linear-2 catches up and its
+    bursts re-concentrate: such a config is predicted as SHORT_LEAD, with the wave's gap.
+
     Args:
         times: tile times where they are known; None derives them from the platform's compute section.
 
@@ -79,23 +91,21 @@ def audit_moe(
     bursts = ceil(rank.rows * l2_tiles / producers)
     remote_bytes = rank.tokens * layer.hidden * OUTPUT_BYTES * layer.combine_remote_fraction
     serial_drain_ns = serial_drain(burst, remote_bytes)
-    kinds: list[ScheduleKind] = ["wave", "interleaved"]
-    if config.schedule.kind not in kinds:
-        kinds.append(config.schedule.kind)
+    knee_rows = _knee_rows(layer, config, _sms(platform))
+    schedule = _schedule_name(config, knee_rows)
     return MoeAudit(
         burst=burst,
         times=times,
-        lead_knee_rows=Figure(
-            _knee_rows(layer, config, _sms(platform)), Basis.DERIVED, "equation 16, b_n*K_SM / (2*h_inter)"
-        ),
+        lead_knee_rows=Figure(knee_rows, Basis.DERIVED, "equation 16, b_n*K_SM / (2*h_inter)"),
         lead_rows=Figure(
             advised_lead_rows(layer, config, _sms(platform)),
             Basis.DERIVED,
             "D_knee and the Linear-2 rows under way, K_SM/n2",
         ),
+        schedule=schedule,
         predicted={
-            kind: _predict(burst, times, _cycle(kind, l1_tiles, l2_tiles), bursts, serial_drain_ns)
-            for kind in kinds
+            name: _predict(burst, times, _cycle(name, l1_tiles, l2_tiles), bursts, serial_drain_ns)
+            for name in dict.fromkeys(("wave", "interleaved", schedule))
         },
     )
 
@@ -113,14 +123,19 @@ def _knee_rows(layer: MoeWorkload, config: MegaMoeConfig, sms: int) -> float:
     return float(moe.lead_knee_rows(block_n=config.block_n, producers=sms, intermediate=layer.intermediate))
 
 
-def _cycle(kind: ScheduleKind, l1_tiles: int, l2_tiles: int) -> tuple[int, int]:
+def _schedule_name(config: MegaMoeConfig, knee_rows: float) -> str:
+    lead_rows = config.schedule.lead_rows
+    return SHORT_LEAD if lead_rows is not None and lead_rows < knee_rows else config.schedule.kind
+
+
+def _cycle(schedule: str, l1_tiles: int, l2_tiles: int) -> tuple[int, int]:
     """(n1, n2) of the cycle that a run of Linear-2 tiles repeats.
 
     The clamped lag merges units of several rows, so within a unit its Linear-2 tiles follow each other as
     under the wave schedule; 1:1 alternation inserts one Linear-1 tile until these are exhausted.
     """
-    cycles = {"wave": (0, 1), "clamped-lag": (0, 1), "alternating": (1, 1)}
-    return cycles.get(kind, (l1_tiles, l2_tiles))
+    cycles = {"wave": (0, 1), "clamped-lag": (0, 1), SHORT_LEAD: (0, 1), "alternating": (1, 1)}
+    return cycles.get(schedule, (l1_tiles, l2_tiles))
 
 
 def _predict(

@@ -46,6 +46,11 @@ class Audit:
         return self.predicted[self.schedule].gap_ns
 
     @property
+    def starved(self) -> bool:
+        """An interleaved layer whose lead is below D_knee."""
+        return isinstance(self.detail, MoeAudit) and self.detail.starved
+
+    @property
     def verdict(self) -> Verdict:
         """Reshape when a bound of equation 10 is violated."""
         return "piggyback" if self.rate_ok and self.capacity_ok else "reshape"
@@ -66,7 +71,7 @@ def audit(workload: Workload, platform: PlatformProfile, config: KernelConfig | 
     if isinstance(workload, MoeWorkload):
         assert isinstance(chosen, MegaMoeConfig)
         detail = audit_moe(workload, platform, chosen)
-        schedule, predicted = chosen.schedule.kind, detail.predicted
+        schedule, predicted = detail.schedule, detail.predicted
         actions = moe_actions(workload, chosen, detail)
     else:
         assert isinstance(chosen, AttentionConfig)

@@ -14,6 +14,7 @@ from xstage_tune.audit.moe import MoeAudit
 from xstage_tune.audit.prediction import SchedulePrediction
 from xstage_tune.audit.run import Audit
 from xstage_tune.configs.loader import config_keys
+from xstage_tune.configs.schema import MegaMoeConfig
 from xstage_tune.report.format import byte_count, duration, percent, rate
 from xstage_tune.report.tables import Column, TableData, render_table
 
@@ -125,6 +126,8 @@ def verdict_table(audit: Audit) -> TableData:
             f"of Q = {byte_count(burst.capacity_bytes.value)}",
         ),
     ]
+    rows += _short_lead(audit)
+    sections = frozenset({1, len(rows)})
     for action in audit.actions:
         assumed = f" ({action.limit.basis.label})" if action.limit else ""
         rows.append((action.kind.replace("_", " "), action.text + assumed))
@@ -133,8 +136,20 @@ def verdict_table(audit: Audit) -> TableData:
         f"{audit.workload.name} on {audit.platform.name}",
         (Column("design test"), Column(f"{source}: {audit.config.label}")),
         tuple(rows),
-        sections=frozenset({1, 3}),
+        sections=sections,
     )
+
+
+def _short_lead(audit: Audit) -> list[tuple[str, str]]:
+    """Why an interleaved layer is audited by the wave's gap."""
+    if not (audit.starved and isinstance(audit.config, MegaMoeConfig) and isinstance(audit.detail, MoeAudit)):
+        return []
+    lead, knee = audit.config.schedule.lead_rows, audit.detail.lead_knee_rows.value
+    words = (
+        f"D = {lead} is below D_knee = {knee:.1f}: Linear-2 catches up with Linear-1 and its bursts "
+        "re-concentrate, so that G is the wave's"
+    )
+    return [("lead", words)]
 
 
 def _held(ok: bool) -> str:

@@ -77,9 +77,11 @@ def verdict_words(audit: Audit, title: str) -> str:
     peak, capacity = burst.peak_outstanding_bytes.value, burst.capacity_bytes.value
     relation = "at least" if audit.rate_ok else "below"
     fit = "fit" if audit.capacity_ok else "exceed"
+    joined = "and" if audit.rate_ok == audit.capacity_ok else "but"
+    lead = " (the wave's: its lead is below D_knee)" if audit.starved else ""
     return (
-        f"{title.capitalize()}: {audit.verdict}. Its gap of {gap} is {relation} G* = {recovery}, and the "
-        f"{byte_count(peak)} that one burst of {burst.producers} producers leaves outstanding {fit} "
+        f"{title.capitalize()}: {audit.verdict}. Its gap of {gap}{lead} is {relation} G* = {recovery}, "
+        f"{joined} the {byte_count(peak)} that one burst of {burst.producers} producers leaves outstanding {fit} "
         f"Q = {byte_count(capacity)}."
     )
 
