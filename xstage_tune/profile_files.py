@@ -6,8 +6,9 @@ Shared by platform and workload profiles. Every error names the file, the key an
 from __future__ import annotations
 
 import difflib
+import stat
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
 Model = TypeVar("Model", bound=BaseModel)
+Parsed = TypeVar("Parsed")
 
 _SUFFIX = ".toml"
 
@@ -49,12 +51,7 @@ def resolve_profile(kind: str, name_or_path: str, folders: Sequence[Path]) -> Pa
         UsageError: no such file or name; the hint gives the nearest names.
     """
     if name_or_path.endswith(_SUFFIX):
-        path = Path(name_or_path).expanduser()
-        if not path.is_file():
-            raise UsageError(
-                f"{kind} file {path} does not exist", f"names also work: xstage-tune {kind}s list"
-            )
-        return path
+        return _existing_file(kind, name_or_path)
     names = find_profiles(folders)
     if name_or_path not in names:
         near = difflib.get_close_matches(name_or_path, names, n=3, cutoff=0.5)
@@ -73,24 +70,43 @@ def read_profile(path: Path) -> dict[str, Any]:
     Raises:
         UsageError: the file cannot be read or is no TOML.
     """
+    text = read_text(path)
     try:
-        return tomllib.loads(read_text(path))
-    except tomllib.TOMLDecodeError as error:
+        return parse_nested(tomllib.loads, text)
+    except ValueError as error:
         raise UsageError(f"{path}: invalid TOML: {error}") from None
 
 
 def read_text(path: Path) -> str:
-    """A user's text file.
+    """A user's text file, without the byte order mark that some editors put first.
 
     Raises:
-        UsageError: it cannot be read, or is no UTF-8.
+        UsageError: it is no regular file (a pipe would block), cannot be read, or is no UTF-8.
     """
     try:
-        return path.read_text(encoding="utf-8")
+        mode = path.stat().st_mode
+        if not stat.S_ISREG(mode):
+            what = "a folder" if stat.S_ISDIR(mode) else "a pipe or device"
+            raise UsageError(f"cannot read {path}: it is {what}, not a file")
+        return path.read_text(encoding="utf-8-sig")
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from None
     except UnicodeDecodeError as error:
         raise UsageError(f"{path}: not UTF-8 text at byte {error.start}") from None
+    except ValueError as error:  # a NUL in the name
+        raise UsageError(f"cannot read {str(path)!r}: {error}") from None
+
+
+def parse_nested(parse: Callable[[str], Parsed], text: str) -> Parsed:
+    """What a recursive parser (TOML, JSON) makes of a text.
+
+    Raises:
+        ValueError: the parser's own error, or the text is nested deeper than it can follow.
+    """
+    try:
+        return parse(text)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
 
 
 def apply_overrides(data: dict[str, Any], overrides: Iterable[str]) -> None:
@@ -113,7 +129,7 @@ def apply_overrides(data: dict[str, Any], overrides: Iterable[str]) -> None:
             table = table.setdefault(section, {})
             if not isinstance(table, dict):
                 raise UsageError(f"--set {override}: '{section}' holds a value, not keys")
-        table[last] = _toml_value(text.strip())
+        table[last] = _toml_value(text.strip(), key.strip())
 
 
 def check_profile(model: type[Model], data: Mapping[str, Any], origin: str) -> Model:
@@ -140,11 +156,27 @@ def write_profile(profile: BaseModel, path: Path, *, force: bool = False) -> Non
     write_text(path, tomli_w.dumps(profile.model_dump(mode="json", exclude_none=True)), force=force)
 
 
-def _toml_value(text: str) -> Any:
+def _existing_file(kind: str, name: str) -> Path:
+    path = Path(name)
     try:
-        return tomllib.loads(f"value = {text}")["value"]
+        path = path.expanduser()
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError, RuntimeError):  # RuntimeError: the ~ of no such user
+        raise UsageError(
+            f"{kind} file {path} does not exist", f"names also work: xstage-tune {kind}s list"
+        ) from None
+    except OSError as error:
+        raise UsageError(f"cannot read {kind} file {path}: {error.strerror}") from None
+    return path
+
+
+def _toml_value(text: str, key: str) -> Any:
+    try:
+        return parse_nested(tomllib.loads, f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         return text
+    except ValueError as error:  # too deep, or a number of thousands of digits
+        raise UsageError(f"--set {key}: {str(error).partition(';')[0]}") from None
 
 
 def _describe(error: ValidationError, model: type[BaseModel]) -> str:
@@ -158,7 +190,7 @@ def _problem(problem: ErrorDetails, model: type[BaseModel]) -> str:
     location = problem["loc"]
     key = _dotted(location)
     if problem["type"] == "extra_forbidden":
-        near = difflib.get_close_matches(str(location[-1]), _sibling_keys(model, location), n=1)
+        near = _near_keys(str(location[-1]), _sibling_keys(model, location))
         return f"unknown key '{key}'" + (f"; did you mean '{near[0]}'?" if near else "")
     if problem["type"] == "missing":
         return f"key '{key}' is missing"
@@ -166,6 +198,12 @@ def _problem(problem: ErrorDetails, model: type[BaseModel]) -> str:
     if isinstance(problem["input"], Mapping | list | tuple):
         return f"{key}: {reason}" if key else reason
     return f"{key} = {problem['input']!r}: {reason}"
+
+
+def _near_keys(text: str, keys: Sequence[str]) -> list[str]:
+    """Keys that begin with ``text``, else the one that is spelled most like it, if any is."""
+    begun = [key for key in keys if key.startswith(text)]
+    return begun or difflib.get_close_matches(text, keys, n=1)
 
 
 def _dotted(location: Sequence[str | int]) -> str:

@@ -144,6 +144,9 @@ class TestOverrides:
         assert "--set token_per_rank=4096" in message
         assert "unknown key 'token_per_rank'; did you mean 'tokens_per_rank'?" in message
 
+    def test_a_keys_beginning_names_the_key(self) -> None:
+        assert "unknown key 'tokens'; did you mean 'tokens_per_rank'?" in refusal(FLASH, "tokens=4096")
+
 
 class TestNames:
     def test_a_file_path_works_where_a_name_does(self, tmp_path: Path) -> None:
@@ -178,6 +181,21 @@ class TestBadInput:
             (FLASH, "top_k=257", "top_k = 257 is more than experts = 256"),
             (FLASH, "tokens_per_rank=0", "tokens_per_rank = 0: should be greater than 0"),
             (FLASH, "tokens_per_rank=-1", "tokens_per_rank = -1: should be greater than 0"),
+            (
+                FLASH,
+                "tokens_per_rank=9223372036854775807",
+                "tokens_per_rank = 9223372036854775807: should be less than or equal to 2147483647",
+            ),
+            (
+                FLASH,
+                "tokens_per_rank=268435456",
+                "tokens_per_rank = 268435456 on ep_degree = 8 ranks is more than 2147483647 tokens",
+            ),
+            (FLASH, "experts=100000000", "experts = 100000000: should be less than or equal to 65536"),
+            (FLASH, "hidden=1048577", "hidden = 1048577: should be less than or equal to 1048576"),
+            (FLASH, "shared_experts=65537", "shared_experts = 65537: should be less than or equal to 65536"),
+            (WAN, "tokens=2147483648", "tokens = 2147483648: should be less than or equal to 2147483647"),
+            (WAN, "heads=4104", "heads = 4104: should be less than or equal to 4096"),
             (FLASH, "hidden=4096.5", "hidden = 4096.5: should be a valid integer"),
             (FLASH, "precision=w2a2", "precision = 'w2a2': should be 'bf16', 'w8a8' or 'w4a8'"),
             (FLASH, "remote_fraction=nan", "remote_fraction = nan: should be a finite number"),

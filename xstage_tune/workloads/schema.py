@@ -18,6 +18,16 @@ TensorDtype = Literal["bf16", "fp8"]
 #: Combine and attention outputs leave in bf16.
 OUTPUT_BYTES = 2
 
+#: Far above any layer's, and low enough that products of them are exact in int64 and float64.
+MOST_TOKENS = 2**31 - 1  # of all ranks
+MOST_EXPERTS = 2**16
+MOST_HEADS = 2**12
+MOST_COLUMNS = 2**20
+
+Tokens = Annotated[Count, Field(le=MOST_TOKENS)]
+Columns = Annotated[Count, Field(le=MOST_COLUMNS)]
+Experts = Annotated[Count, Field(le=MOST_EXPERTS)]
+Heads = Annotated[Count, Field(le=MOST_HEADS)]
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._/-]*$")]
 RemoteFraction = Annotated[Finite, Field(ge=0, le=1)]
 
@@ -58,13 +68,13 @@ class MoeWorkload(Strict):
     name: Name
     description: str = ""
     source: str
-    hidden: Count
-    intermediate: Count  # of one expert
-    experts: Count  # routed, over all ranks
+    hidden: Columns
+    intermediate: Columns  # of one expert
+    experts: Experts  # routed, over all ranks
     top_k: Count
-    shared_experts: Tally = 0
+    shared_experts: Annotated[Tally, Field(le=MOST_EXPERTS)] = 0
     ep_degree: Count = 8
-    tokens_per_rank: Count
+    tokens_per_rank: Tokens
     precision: Precision = "w8a8"
     routing: Routing = Routing()
     #: Share of Combine bytes that leave the GPU; by default that of evenly spread source ranks.
@@ -76,6 +86,11 @@ class MoeWorkload(Strict):
             raise ValueError(f"experts = {self.experts} is not divisible by ep_degree = {self.ep_degree}")
         if self.top_k > self.experts:
             raise ValueError(f"top_k = {self.top_k} is more than experts = {self.experts}")
+        if self.group_tokens > MOST_TOKENS:
+            raise ValueError(
+                f"tokens_per_rank = {self.tokens_per_rank} on ep_degree = {self.ep_degree} ranks is more "
+                f"than {MOST_TOKENS} tokens"
+            )
         if self.routing.histogram is not None:
             _check_histogram(self.routing.histogram, self)
         return self
@@ -134,9 +149,9 @@ class AttentionWorkload(Strict):
     name: Name
     description: str = ""
     source: str
-    heads: Count  # over all ranks
-    head_dim: Count
-    tokens: Count  # M: the whole sequence
+    heads: Heads  # over all ranks
+    head_dim: Columns
+    tokens: Tokens  # M: the whole sequence
     degree: Count = 8
     dtype: Literal["bf16"] = "bf16"
     #: Share of output bytes that leave the GPU; by default that of evenly spread destination ranks.
