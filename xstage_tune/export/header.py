@@ -26,8 +26,8 @@ _CHOICES: dict[str, tuple[str, ...]] = {
 def to_header(tuned: TunedConfig) -> str:
     """The header; its namespace is the workload's name, so that the headers of several can be included.
 
-    An inline namespace within keeps apart headers of equal names: of other keys of the workload, or of another
-    platform. Code that includes one of them need not name it.
+    An inline namespace within keeps headers of equal names apart: those of other keys of the workload, or of
+    another platform. Code that includes only one of them need not name it.
 
     A parameter of a schedule that is not the config's is 0.
     """
