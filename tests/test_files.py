@@ -68,3 +68,16 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path: Path, name: str) -> N
     (tmp_path / "taken").write_text("a file where a folder is needed")
     with pytest.raises(UsageError, match=f"cannot write .*{name}: "):
         write_text(tmp_path / name, "")
+
+
+def test_the_longest_name_that_a_folder_takes_can_be_written(tmp_path: Path) -> None:
+    file = tmp_path / ("a" * 255)
+    write_text(file, "whole")
+    assert file.read_text() == "whole"
+
+
+def test_a_folder_is_refused_even_by_force(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for folder in (tmp_path, Path()):
+        with pytest.raises(UsageError, match="is a folder"):
+            write_text(folder, "", force=True)

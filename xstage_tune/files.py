@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,10 +20,12 @@ def refuse_existing(path: Path, force: bool) -> None:
     """Refuse a target that exists, unless it may be replaced.
 
     Raises:
-        UsageError: it exists and ``force`` is not set, or its folder cannot be looked into.
+        UsageError: it is a folder, it exists and ``force`` is not set, or its folder cannot be looked into.
     """
     with _failures_named(path):
-        exists = path.exists()
+        exists, is_folder = path.exists(), path.is_dir()
+    if is_folder:
+        raise UsageError(f"{path} is a folder", "name a file in it")
     if exists and not force:
         raise UsageError(f"{path} exists", "choose another file, or replace it with --force")
 
@@ -44,7 +47,7 @@ def whole_file(path: Path, *, force: bool = False) -> Iterator[BinaryIO]:
         UsageError: the file exists and ``force`` is not set, or it cannot be written (a full disk, say).
     """
     refuse_existing(path, force)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = path.with_name(f".{secrets.token_hex(8)}.tmp")  # fits wherever the name itself does
     with _failures_named(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         target = _Target(temporary, path)

@@ -9,7 +9,7 @@ from typing import Any
 
 from xstage_tune.configs.schema import AttentionConfig, KernelConfig, MegaMoeConfig
 from xstage_tune.errors import UsageError
-from xstage_tune.profile_files import check_profile, read_profile, read_text
+from xstage_tune.profile_files import check_profile, parse_nested, read_profile, read_text
 
 _MODELS: dict[str, type[MegaMoeConfig] | type[AttentionConfig]] = {
     "megamoe": MegaMoeConfig,
@@ -53,8 +53,9 @@ def config_keys(config: KernelConfig) -> dict[str, Any]:
 
 
 def _read_json(path: Path) -> dict[str, Any]:
+    text = read_text(path)
     try:
-        data = json.loads(read_text(path))
+        data = parse_nested(json.loads, text)
     except ValueError as error:
         raise UsageError(f"{path}: invalid JSON: {error}") from None
     if not isinstance(data, dict):

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from xstage_tune.errors import UsageError
-from xstage_tune.profile_files import read_text
+from xstage_tune.profile_files import parse_nested, read_text
 
 _HINT = "a JSON array with one number per expert, or CSV with the header expert,tokens"
 
@@ -28,7 +28,7 @@ def read_histogram(path: Path) -> list[float]:
 
 def _from_json(path: Path, text: str) -> list[float]:
     try:
-        values = json.loads(text)
+        values = parse_nested(json.loads, text)
     except ValueError as error:
         raise UsageError(f"{path}: invalid JSON: {error}", _HINT) from None
     if not isinstance(values, list) or any(
