@@ -65,6 +65,9 @@ def test_a_burst_that_fits_is_its_own_limit() -> None:
         (64, 4096, Basis.ASSUMED),
         (64, 65536, Basis.ASSUMED),
         (8, 8192, Basis.ASSUMED),
+        # Beyond the one point of 148 producers, whatever those of 64 span.
+        (148, 16384, Basis.ASSUMED),
+        (100, 16384, Basis.ASSUMED),
     ],
 )
 def test_issue_time_is_as_good_as_the_points_around_it(producers: int, size: int, basis: Basis) -> None:
@@ -201,6 +204,21 @@ def test_one_token_makes_a_burst_of_one_row() -> None:
     assert isinstance(found.config, MegaMoeConfig)
     assert found.burst.burst_bytes.value == found.config.block_n * 2 * 7 / 8
     assert found.verdict == "piggyback"
+
+
+def test_one_token_of_attention_takes_a_whole_kv_tile_and_has_no_drain_to_hide() -> None:
+    found = audit(load_workload("fa-a2a/paper", ["tokens=1"]), paper_platform())
+    assert found.gap_ns.value == 790
+    predicted = found.predicted["piggyback"]
+    assert predicted.hiding_ratio is None
+    assert predicted.completion_coupled.hiding_ratio is None
+    assert found.burst.free_issue_ns.basis is Basis.ASSUMED
+
+
+@pytest.mark.parametrize(("tokens", "tiles"), [(128, 1), (129, 2), (8192, 64), (8193, 65)])
+def test_a_q_loop_is_whole_kv_tiles(tokens: int, tiles: int) -> None:
+    found = audit(load_workload("fa-a2a/paper", [f"tokens={tokens}"]), paper_platform())
+    assert found.gap_ns.value == tiles * 790
 
 
 def test_all_tokens_on_one_expert_fill_its_tiles() -> None:

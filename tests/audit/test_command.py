@@ -104,6 +104,14 @@ def test_config_file_is_audited(run_cli: RunCli, tmp_path: Path, name: str) -> N
     assert found["rate_bound"]["ok"] is True
 
 
+def test_a_hiding_ratio_of_nothing_is_none(run_cli: RunCli) -> None:
+    out = run_cli("audit", *PAPER, "--set", "tokens=1").stdout
+    assert "none where a burst drains faster than it is issued, V/R < T0" in out
+    found = json.loads(run_cli("audit", *PAPER, "--set", "tokens=1", "--format", "json").stdout)
+    assert found["predicted"]["piggyback"]["hiding_ratio"] is None
+    assert "none where" not in run_cli("audit", *PAPER).stdout
+
+
 def test_a_short_lead_is_said_in_words(run_cli: RunCli, tmp_path: Path) -> None:
     config = json.loads(run_cli("audit", *FLASH, "--format", "json").stdout)["config"]
     config["schedule"] = {"kind": "interleaved", "lead_rows": 4}

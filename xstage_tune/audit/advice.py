@@ -26,7 +26,8 @@ class Action:
     """One change; ``limit`` is the number that satisfies the bound, in the unit that ``kind`` implies.
 
     ``interleave``: lead D in rows. ``raise_lead``: least lead in rows. ``smaller_bursts``: most bytes
-    of one producer's burst. ``fewer_producers``: most producers that may align. ``longer_sequence``: fewest tokens.
+    of one producer's burst. ``fewer_producers``: most producers that may align. ``longer_sequence``: fewest
+    tokens.
     """
 
     kind: ActionKind

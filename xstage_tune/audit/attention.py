@@ -68,12 +68,9 @@ def _predict(
     times: QLoopTimes,
     bursts: int,
 ) -> SchedulePrediction:
-    floor_ns = attention.q_loop_gap_floor_ns(
-        tokens=workload.tokens, block_n=config.block_n, kv_tile_ns=times.kv_tile_ns.value
-    )
     gap = derived(
-        float(floor_ns) + times.fixed_ns.value,
-        "the Q-loop, fixed part + sigma*M/b_n",
+        times.fixed_ns.value + ceil(workload.tokens / config.block_n) * times.kv_tile_ns.value,
+        "the Q-loop, fixed part + sigma*ceil(M/b_n)",
         times.kv_tile_ns,
         times.fixed_ns,
     )
@@ -102,7 +99,7 @@ def _predict(
         span_ns=issue,
         stall_ns=stall,
         residual_ns=residual,
-        hiding_ratio=hiding(residual, serial_drain_ns),
+        hiding_ratio=hiding(burst, residual, serial_drain_ns),
         completion_coupled=completion_coupled(
             burst, gap, times.cover_ns, least_exposed=exposed, bursts=bursts, serial_drain_ns=serial_drain_ns
         ),

@@ -11,7 +11,7 @@ from xstage_tune.audit.figures import Basis, Figure, derived
 from xstage_tune.devices.base import StoreFlavour
 from xstage_tune.model import burst_gap
 from xstage_tune.platforms import queries
-from xstage_tune.platforms.schema import PlatformProfile
+from xstage_tune.platforms.schema import IssuePoint, PlatformProfile
 
 _STORE_BYTES = 16  # the smallest step in which a burst can shrink
 
@@ -125,9 +125,19 @@ def _free_issue(
     counts = [point.producers for point in points]
     sizes = [point.burst_bytes for point in points]
     span = f"{_range(sizes)} B and {_range(counts)} producers"
-    if min(counts) <= producers <= max(counts) and min(sizes) <= burst_bytes <= max(sizes):
+    if _between(points, producers, burst_bytes):
         return Figure(value, Basis.DERIVED, f"between the points of {span}")
     return Figure(value, Basis.ASSUMED, f"extrapolated beyond the points of {span}")
+
+
+def _between(points: list[IssuePoint], producers: int, burst_bytes: float) -> bool:
+    """Whether the curves of the counts next to ``producers``, on both sides, span the burst."""
+    counts = {point.producers for point in points}
+    if not min(counts) <= producers <= max(counts):
+        return False
+    nearest = {max(k for k in counts if k <= producers), min(k for k in counts if k >= producers)}
+    curves = ([point.burst_bytes for point in points if point.producers == k] for k in nearest)
+    return all(min(sizes) <= burst_bytes <= max(sizes) for sizes in curves)
 
 
 def _capacity(platform: PlatformProfile, flavour: StoreFlavour, producers: int) -> Figure:

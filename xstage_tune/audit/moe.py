@@ -165,7 +165,7 @@ def _predict(
         span_ns=span,
         stall_ns=stall,
         residual_ns=residual,
-        hiding_ratio=hiding(residual, serial_drain_ns),
+        hiding_ratio=hiding(burst, residual, serial_drain_ns),
         completion_coupled=completion_coupled(
             burst, gap, cover, least_exposed=stall, bursts=bursts, serial_drain_ns=serial_drain_ns
         ),

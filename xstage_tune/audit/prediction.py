@@ -23,7 +23,7 @@ class CompletionCoupled:
     period_ns: Figure  # G + V/R
     stall_ns: Figure  # equation 17
     residual_ns: Figure
-    hiding_ratio: Figure
+    hiding_ratio: Figure | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class SchedulePrediction:
     span_ns: Figure  # T_RS of the role that issues here
     stall_ns: Figure  # dt of the Tensor Cores for each burst
     residual_ns: Figure  # over all bursts of the busiest SM
-    hiding_ratio: Figure  # equation 21, against a serial transfer of the same bytes at R
+    hiding_ratio: Figure | None  # equation 21, against a serial transfer of the same bytes at R
     completion_coupled: CompletionCoupled
 
 
@@ -69,8 +69,13 @@ def overhead(burst: BurstTerms, issue: Figure) -> Figure:
     return derived(issue.value - burst.free_issue_ns.value, "T_iss - T0", issue, burst.free_issue_ns)
 
 
-def hiding(residual: Figure, serial_drain_ns: Figure) -> Figure:
-    """Equation 21, where the serial time exposes the drain of all bytes at R after the compute."""
+def hiding(burst: BurstTerms, residual: Figure, serial_drain_ns: Figure) -> Figure | None:
+    """Equation 21, where the serial time exposes the drain of all bytes at R after the compute.
+
+    None where a burst drains in less than T0: the drain then is not what a transfer takes, and hides nothing.
+    """
+    if burst.drain_ns.value < burst.free_issue_ns.value:
+        return None
     value = attention.hiding_ratio(fused_ns=residual.value, attention_ns=0.0, serial_ns=serial_drain_ns.value)
     return derived(float(value), "equation 21, serial transfer at R", residual, serial_drain_ns)
 
@@ -107,7 +112,7 @@ def completion_coupled(
         period_ns=derived(float(period), "G + V/R", gap, burst.volume_bytes),
         stall_ns=stall,
         residual_ns=residual,
-        hiding_ratio=hiding(residual, serial_drain_ns),
+        hiding_ratio=hiding(burst, residual, serial_drain_ns),
     )
 
 

@@ -170,8 +170,9 @@ def _first_sentence(text: str) -> str:
 
 
 def _predictions(audit: Audit) -> TableData:
-    def row(name: str, show: Show, of: Callable[[SchedulePrediction], Figure]) -> tuple[str, ...]:
-        return (name, *(show(of(prediction).value) for prediction in audit.predicted.values()))
+    def row(name: str, show: Show, of: Callable[[SchedulePrediction], Figure | None]) -> tuple[str, ...]:
+        figures = (of(prediction) for prediction in audit.predicted.values())
+        return (name, *(show(figure.value) if figure else "none" for figure in figures))
 
     rows = [
         row("gap G", duration, lambda p: p.gap_ns),
@@ -189,9 +190,11 @@ def _predictions(audit: Audit) -> TableData:
     coupled = len(rows) - 4
     rows[coupled:] = [(f"completion-coupled {name}", *cells) for name, *cells in rows[coupled:]]
     weakest = max(p.stall_ns.basis for p in audit.predicted.values())
+    undefined = any(p.hiding_ratio is None for p in audit.predicted.values())
     notes = (
         f"steady state, an upper bound of a finite run; {weakest.label}",
-        "hiding ratio: against a serial transfer of the same bytes at R",
+        "hiding ratio: against a serial transfer of the same bytes at R"
+        + ("; none where a burst drains faster than it is issued, V/R < T0" if undefined else ""),
         "completion-coupled: an issuer that waits until its stores are visible, latency not counted",
     )
     columns = (Column("predicted"), *(Column(name, "right") for name in audit.predicted))

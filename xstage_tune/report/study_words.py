@@ -81,8 +81,8 @@ def verdict_words(audit: Audit, title: str) -> str:
     lead = " (the wave's: its lead is below D_knee)" if audit.starved else ""
     return (
         f"{title.capitalize()}: {audit.verdict}. Its gap of {gap}{lead} is {relation} G* = {recovery}, "
-        f"{joined} the {byte_count(peak)} that one burst of {burst.producers} producers leaves outstanding {fit} "
-        f"Q = {byte_count(capacity)}."
+        f"{joined} the {byte_count(peak)} that one burst of {burst.producers} producers leaves outstanding "
+        f"{fit} Q = {byte_count(capacity)}."
     )
 
 
