@@ -112,6 +112,26 @@ def test_a_hiding_ratio_of_nothing_is_none(run_cli: RunCli) -> None:
     assert "none where" not in run_cli("audit", *PAPER).stdout
 
 
+def test_output_says_what_was_audited(run_cli: RunCli) -> None:
+    keys = ("--set", "tokens_per_rank=64", "--set", "precision=w4a8")
+    found = json.loads(run_cli("audit", *FLASH, *keys, "--format", "json").stdout)
+    assert found["workload"] == "megamoe/deepseek-v4-flash"
+    assert found["workload_keys"]["tokens_per_rank"] == 64
+    assert found["workload_keys"]["hidden"] == 4096
+    assert found["workload_overrides"] == ["tokens_per_rank=64", "precision=w4a8"]
+    out = run_cli("audit", *FLASH, *keys).stdout
+    assert "hidden 4,096" in out
+    assert "8 ranks of 64 tokens" in out
+    assert "Overridden: tokens_per_rank=64, precision=w4a8." in out
+
+
+def test_output_without_overrides_names_none(run_cli: RunCli) -> None:
+    assert json.loads(run_cli("audit", *PAPER, "--format", "json").stdout)["workload_overrides"] == []
+    out = run_cli("audit", *PAPER).stdout
+    assert "8,192 tokens" in out
+    assert "Overridden" not in out
+
+
 def test_a_short_lead_is_said_in_words(run_cli: RunCli, tmp_path: Path) -> None:
     config = json.loads(run_cli("audit", *FLASH, "--format", "json").stdout)["config"]
     config["schedule"] = {"kind": "interleaved", "lead_rows": 4}

@@ -44,9 +44,9 @@ def audit(
         load_config(config) if config else None,
     )
     if output is OutputFormat.JSON:
-        emit_json(audit_json(result))
+        emit_json(audit_json(result, overrides or ()))
     else:
-        result_console().print(audit_report(result))
+        result_console().print(audit_report(result, overrides or ()))
     if strict and result.verdict == "reshape":
         bounds = {"rate": result.rate_ok, "capacity": result.capacity_ok}
         violated = " and ".join(name for name, ok in bounds.items() if not ok)

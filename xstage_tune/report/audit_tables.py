@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import fields, is_dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -16,13 +16,18 @@ from xstage_tune.audit.run import Audit
 from xstage_tune.configs.loader import config_keys
 from xstage_tune.configs.schema import MegaMoeConfig
 from xstage_tune.report.format import byte_count, duration, percent, rate
+from xstage_tune.report.study_words import workload_words
 from xstage_tune.report.tables import Column, TableData, render_table
 
 Show = Callable[[float], str]
 
 
-def audit_json(audit: Audit) -> dict[str, Any]:
-    """An audit under stable keys: plain numbers, and ``basis`` by their dotted key."""
+def audit_json(audit: Audit, overrides: Sequence[str] = ()) -> dict[str, Any]:
+    """An audit under stable keys: plain numbers, and ``basis`` by their dotted key.
+
+    Args:
+        overrides: the ``key=value`` texts that were applied to the workload's profile.
+    """
     test = {
         "rate_bound": {
             "ok": audit.rate_ok,
@@ -41,6 +46,8 @@ def audit_json(audit: Audit) -> dict[str, Any]:
     basis: dict[str, dict[str, str]] = {}
     return {
         "workload": audit.workload.name,
+        "workload_keys": audit.workload.model_dump(mode="json", exclude_none=True),
+        "workload_overrides": list(overrides),
         "platform": audit.platform.name,
         "kind": audit.workload.kind,
         "config": config_keys(audit.config),
@@ -56,9 +63,13 @@ def audit_json(audit: Audit) -> dict[str, Any]:
     }
 
 
-def audit_report(audit: Audit) -> RenderableType:
-    """All of an audit for the terminal, the verdict first."""
-    parts = [verdict_table(audit), _quantities(audit), _predictions(audit)]
+def audit_report(audit: Audit, overrides: Sequence[str] = ()) -> RenderableType:
+    """All of an audit for the terminal, what was audited and the verdict first.
+
+    Args:
+        overrides: the ``key=value`` texts that were applied to the workload's profile.
+    """
+    parts = [_with_workload(verdict_table(audit), audit, overrides), _quantities(audit), _predictions(audit)]
     return Group(*(part for table in parts for part in (render_table(table), Text())))
 
 
@@ -138,6 +149,15 @@ def verdict_table(audit: Audit) -> TableData:
         tuple(rows),
         sections=sections,
     )
+
+
+def _with_workload(table: TableData, audit: Audit, overrides: Sequence[str]) -> TableData:
+    """The design test below a row of what it was made of, overridden keys named."""
+    words = workload_words(audit.workload)
+    if overrides:
+        words += f" Overridden: {', '.join(overrides)}."
+    sections = frozenset({1, *(index + 1 for index in table.sections)})
+    return replace(table, rows=(("workload", words), *table.rows), sections=sections)
 
 
 def _short_lead(audit: Audit) -> list[tuple[str, str]]:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from xstage_tune.audit.run import Audit
+from typing import TYPE_CHECKING
+
 from xstage_tune.platforms import queries
 from xstage_tune.platforms.schema import PlatformProfile
 from xstage_tune.report.format import byte_count, duration, percent, rate
-from xstage_tune.report.study_case import StudyCase
-from xstage_tune.search.result import SearchResult
 from xstage_tune.workloads.routing import busiest_rank, local_tokens_per_expert
 from xstage_tune.workloads.schema import AttentionWorkload, MoeWorkload, Workload
+
+if TYPE_CHECKING:  # an audit also has its words here, and starts without what a study needs
+    from xstage_tune.audit.run import Audit
+    from xstage_tune.report.study_case import StudyCase
+    from xstage_tune.search.result import SearchResult
 
 
 def answer_words(study: StudyCase) -> str:
