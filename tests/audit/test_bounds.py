@@ -123,6 +123,27 @@ def test_an_interleaved_layer_is_only_told_to_shrink() -> None:
     assert "local staging hides" in found.actions[0].text
 
 
+def test_an_advised_tile_runs_and_passes() -> None:
+    workload = load_workload(FLASH)
+    config = default_config(workload, paper_platform())
+    schedule = Schedule(kind="interleaved", lead_rows=10)
+    found = audit(workload, paper_platform(), config.model_copy(update={"schedule": schedule}))
+    assert "or take block_n <= 64;" in found.actions[0].text
+    smaller = audit(workload, paper_platform(), found.config.model_copy(update={"block_n": 64}))
+    assert smaller.verdict == "piggyback"
+
+
+def test_no_tile_is_advised_where_none_is_legal() -> None:
+    """Half of a 64-column tile would fit, but the MMA has at least 64 rows."""
+    workload, platform = load_workload(FLASH), paper_platform(capacity=[capacity_point(148, 1e6)])
+    config = default_config(workload, platform)
+    schedule = Schedule(kind="interleaved", lead_rows=10)
+    small = config.model_copy(update={"schedule": schedule, "block_n": 64})
+    shrink = next(a for a in audit(workload, platform, small).actions if a.kind == "smaller_bursts")
+    assert "store a tile in parts over its mainloop" in shrink.text
+    assert "block_n" not in shrink.text
+
+
 @pytest.mark.parametrize(("kind", "like"), [("clamped-lag", "wave"), ("alternating", "interleaved")])
 def test_todays_schedules_are_audited_by_the_gap_of_their_runs(kind: str, like: str) -> None:
     """This layer has as many Linear-1 as Linear-2 tiles, so 1:1 is the interleaved ratio."""

@@ -102,6 +102,21 @@ def test_rules_of_shape(config: dict[str, Any], layer: dict[str, Any], message: 
     assert any(message in violation.message for violation in violations), violations
 
 
+@pytest.mark.parametrize("platform", [BLACKWELL, hopper()], ids=["blackwell", "hopper"])
+@pytest.mark.parametrize("warps", [32, 10**30])
+def test_a_cta_has_1024_threads_on_every_architecture(platform: PlatformProfile, warps: int) -> None:
+    """32 warps, of which the epilogue cannot have all: others load and multiply."""
+    config = megamoe_config(epilogue_warps=warps)
+    assert "threads of a CTA" in limits(config, moe(), platform)
+    assert "threads of a CTA" not in limits(megamoe_config(epilogue_warps=8), moe(), platform)
+
+
+def test_the_last_warpgroup_that_fits_a_cta_on_blackwell() -> None:
+    assert limits(megamoe_config(epilogue_warps=28), moe(), BLACKWELL) == set()
+    with pytest.raises(UsageError, match=r"threads of a CTA: 1,152 threads of 1,024 \(TMA and MMA issue 128"):
+        require_feasible(megamoe_config(epilogue_warps=32), moe(), BLACKWELL)
+
+
 def test_odd_n_tiles_run_where_ctas_are_not_paired() -> None:
     config = megamoe_config(block_m=128)
     assert limits(config, moe(hidden=1408), BLACKWELL) == {"divisibility"}

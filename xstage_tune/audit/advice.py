@@ -12,9 +12,11 @@ from xstage_tune.audit.bursts import BurstTerms
 from xstage_tune.audit.figures import Figure, derived
 from xstage_tune.audit.moe import MoeAudit
 from xstage_tune.audit.prediction import SchedulePrediction
-from xstage_tune.configs.schema import MegaMoeConfig
+from xstage_tune.configs.resources import check_config
+from xstage_tune.configs.schema import AttentionConfig, KernelConfig, MegaMoeConfig
+from xstage_tune.platforms.schema import PlatformProfile
 from xstage_tune.report.format import byte_count, duration
-from xstage_tune.workloads.schema import OUTPUT_BYTES, AttentionWorkload, MoeWorkload
+from xstage_tune.workloads.schema import OUTPUT_BYTES, AttentionWorkload, MoeWorkload, Workload
 
 ActionKind = Literal[
     "interleave", "raise_lead", "smaller_bursts", "fewer_producers", "longer_sequence", "piggyback"
@@ -45,18 +47,21 @@ def moe_actions(layer: MoeWorkload, config: MegaMoeConfig, audit: MoeAudit) -> t
     actions = raised or ([_interleave(audit, audited, interleaved)] if widens else [])
     reached = interleaved if widens else audited
     if not _passes(audit.burst, reached):
-        column_bytes = config.block_m * OUTPUT_BYTES * layer.combine_remote_fraction
-        actions += _shrink(audit.burst, reached, "block_n", column_bytes)
+        column_bytes = audit.burst.burst_bytes.value / config.block_n
+        actions += _shrink(audit.burst, reached, _TileSide(layer, config, "block_n", column_bytes))
     return tuple(actions)
 
 
-def attention_actions(workload: AttentionWorkload, audit: AttentionAudit) -> tuple[Action, ...]:
+def attention_actions(
+    workload: AttentionWorkload, config: AttentionConfig, audit: AttentionAudit
+) -> tuple[Action, ...]:
     """What to change in an attention kernel; piggyback where nothing need be."""
     if _passes(audit.burst, audit.predicted):
         return (_piggyback(),)
     actions = [] if audit.predicted.rate_ok else [_longer_sequence(workload, audit)]
     row_bytes = workload.head_dim * OUTPUT_BYTES * workload.output_remote_fraction
-    return (*actions, *_shrink(audit.burst, audit.predicted, "block_m", row_bytes))
+    side = _TileSide(workload, config, "block_m", row_bytes)
+    return (*actions, *_shrink(audit.burst, audit.predicted, side))
 
 
 def _passes(burst: BurstTerms, prediction: SchedulePrediction) -> bool:
@@ -109,16 +114,34 @@ def _longer_sequence(workload: AttentionWorkload, audit: AttentionAudit) -> Acti
     return Action("longer_sequence", tokens, text)
 
 
-def _shrink(
-    burst: BurstTerms, prediction: SchedulePrediction, tile_side: str, side_bytes: float
-) -> Iterator[Action]:
+@dataclass(frozen=True, slots=True)
+class _TileSide:
+    """The side of a config's tile that a burst grows with, by ``unit_bytes`` for each row or column."""
+
+    workload: Workload
+    config: KernelConfig
+    key: str
+    unit_bytes: float
+
+    def largest(self, burst_bytes: float, platform: PlatformProfile) -> int | None:
+        """The longest side that runs and whose burst is at most ``burst_bytes``; None if no side does."""
+        for side in range(int(burst_bytes // self.unit_bytes), 0, -1):
+            if check_config(
+                self.config.model_copy(update={self.key: side}), self.workload, platform
+            ).feasible:
+                return side
+        return None
+
+
+def _shrink(burst: BurstTerms, prediction: SchedulePrediction, tile: _TileSide) -> Iterator[Action]:
     """Smaller bursts and fewer producers. A smaller tile also has a shorter gap, so it only helps with Q."""
     gap_ns = prediction.gap_ns.value
     largest, most = burst.largest_burst_bytes(gap_ns), burst.most_producers(gap_ns)
     if largest:
-        now, side = byte_count(burst.burst_bytes.value), int(largest.value // side_bytes)
+        now, side = byte_count(burst.burst_bytes.value), tile.largest(largest.value, burst.platform)
+        smaller = f", or take {tile.key} <= {side}" if side else ""
         how = (
-            f"store a tile in parts over its mainloop, or take {tile_side} <= {side}"
+            f"store a tile in parts over its mainloop{smaller}"
             if prediction.rate_ok
             else "send fewer bytes a tile; a smaller tile alone shortens the gap as much"
         )

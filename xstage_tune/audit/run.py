@@ -77,7 +77,7 @@ def audit(workload: Workload, platform: PlatformProfile, config: KernelConfig | 
         assert isinstance(chosen, AttentionConfig)
         detail = audit_attention(workload, platform, chosen)
         schedule, predicted = "piggyback", {"piggyback": detail.predicted}
-        actions = attention_actions(workload, detail)
+        actions = attention_actions(workload, chosen, detail)
     return Audit(
         workload=workload,
         platform=platform,

@@ -18,6 +18,8 @@ from xstage_tune.workloads.schema import OUTPUT_BYTES, MoeWorkload
 #: Row of an operand buffer in shared memory: block_k is one or more of them.
 OPERAND_SWIZZLE_BYTES = 128
 
+_CTA_THREADS = 1024  # CUDA's most, on every architecture
+_WARP_THREADS = 32
 _WARPGROUP_THREADS = 128
 _ACCUMULATOR_BYTES = 4
 _PRODUCER_REGISTERS = 40  # of each thread of the TMA warpgroup after setmaxnreg
@@ -34,13 +36,13 @@ _SCALE_GROUP_DEPTH = 128
 def megamoe_budgets(
     config: MegaMoeConfig, workload: MoeWorkload, architecture: Architecture, compute: Compute
 ) -> tuple[Budget, ...]:
-    """Shared memory, and where the accumulators live."""
+    """Shared memory, where the accumulators live, and threads."""
     shared = Budget(
         "shared memory", "B", compute.shared_bytes_per_cta, _shared_terms(config, workload, architecture)
     )
     if architecture.tensor_memory:
-        return shared, _tensor_memory(config, workload, compute)
-    return shared, *_registers(config, workload, architecture, compute)
+        return shared, _tensor_memory(config, workload, compute), _threads(config, architecture)
+    return shared, *_registers(config, workload, architecture, compute), _threads(config, architecture)
 
 
 def stage_bytes(config: MegaMoeConfig, workload: MoeWorkload, architecture: Architecture) -> int:
@@ -130,9 +132,20 @@ def _registers(
     file_terms = (
         Term("math warpgroups", groups * _WARPGROUP_THREADS * 8 * ceil(thread.used / 8)),
         Term("TMA warpgroup", _WARPGROUP_THREADS * _PRODUCER_REGISTERS),
-        Term("epilogue warps", config.epilogue_warps * 32 * _EPILOGUE_REGISTERS),
+        Term("epilogue warps", config.epilogue_warps * _WARP_THREADS * _EPILOGUE_REGISTERS),
     )
     return thread, Budget("register file", "registers", compute.registers_per_sm, file_terms)
+
+
+def _threads(config: MegaMoeConfig, architecture: Architecture) -> Budget:
+    # With tensor memory one thread issues the MMA, of a warp beside that of the TMA.
+    groups = 0 if architecture.tensor_memory else _math_warpgroups(config)
+    terms = (
+        Term("math warpgroups", groups * _WARPGROUP_THREADS),
+        Term("TMA and MMA issue" if architecture.tensor_memory else "TMA warpgroup", _WARPGROUP_THREADS),
+        Term("epilogue warps", config.epilogue_warps * _WARP_THREADS),
+    )
+    return Budget("threads of a CTA", "threads", _CTA_THREADS, terms)
 
 
 def _divisibility(message: str) -> Violation:
