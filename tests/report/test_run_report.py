@@ -124,10 +124,10 @@ def test_a_run_of_another_kind_is_refused(run_cli: RunCli, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("run_id", ["latest", "none"])
 def test_an_unknown_run_is_an_error(run_cli: RunCli, tmp_path: Path, run_id: str) -> None:
+    store = tmp_path / "s.db"
+    Store.open(store).close()
     for command, name in (("report", "x.html"), ("trace", "x.json.gz")):
-        ended = run_cli(
-            command, "--run", run_id, "-o", str(tmp_path / name), "--store", str(tmp_path / "s.db")
-        )
+        ended = run_cli(command, "--run", run_id, "-o", str(tmp_path / name), "--store", str(store))
         assert ended.exit_code == 2
         assert "has no" in ended.stderr
         assert not (tmp_path / name).exists()

@@ -93,3 +93,39 @@ def test_a_file_that_is_no_store_exits_4_without_a_traceback(command, file: Path
     assert (status, out) == (4, "")
     assert err.startswith(f"xstage-tune: error: store {file}")
     assert "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["store", "info"],
+        ["store", "check"],
+        ["export", "-o", "answer.json"],
+        ["report", "--study", "latest", "-o", "page.html"],
+        ["trace", "--study", "latest", "-o", "trace.json.gz"],
+        ["search", "--workload", "megamoe/deepseek-v4-flash", "--resume", "latest"],
+    ],
+)
+def test_what_only_reads_refuses_a_mistyped_store_and_makes_none(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, file: Path, arguments: list[str]
+) -> None:
+    monkeypatch.chdir(file.parent)
+    monkeypatch.setattr(sys, "argv", ["xstage-tune", *arguments, "--store", str(file)])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 4
+    assert f"error: no store at {file}\n" in capsys.readouterr().err
+    assert list(file.parent.iterdir()) == []
+
+
+def test_check_of_a_store_too_damaged_to_open_does_not_suggest_itself(
+    command,
+    file: Path,
+    run_id: str,  # noqa: ARG001
+) -> None:
+    with file.open("r+b") as damaged:
+        damaged.truncate(file.stat().st_size * 3 // 4)
+    status, _, err = command("check", "--store", file)
+    assert status == 4
+    assert "damaged" in err
+    assert "store check" not in err

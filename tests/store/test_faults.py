@@ -50,12 +50,25 @@ def page_limit(extra: int, file: Path) -> Iterator[None]:
         event.remove(Engine, "connect", limit)
 
 
+@contextmanager
+def as_user(user: int) -> Iterator[None]:
+    """As another user, where the tests run as root; as the same one elsewhere."""
+    before = os.geteuid()
+    if os.getuid() == 0:
+        os.seteuid(user)
+    try:
+        yield
+    finally:
+        os.seteuid(before)
+
+
 @pytest.fixture
 def unprivileged_folder() -> Iterator[Path]:
     """A folder that may be read but not written, even when the tests run as root."""
     folder = Path(tempfile.mkdtemp())
     user = os.geteuid()
-    Store.open(folder / "existing.db").close()  # also loads all modules while they can be read
+    with Store.open(folder / "existing.db") as store:  # also loads all modules while they can be read
+        write_run(store)
     for path in (*folder.iterdir(), folder):
         path.chmod(0o555)
     if user == 0:
@@ -72,6 +85,36 @@ def test_an_unwritable_place_is_named(unprivileged_folder: Path, name: str) -> N
     with pytest.raises(StoreError, match=str(path)) as refusal, Store.open(path) as store:
         write_run(store)
     assert refusal.value.hint
+
+
+@pytest.mark.parametrize("folder_mode", [0o555, 0o777])
+def test_a_store_that_cannot_be_written_is_read(unprivileged_folder: Path, folder_mode: int) -> None:
+    path = unprivileged_folder / "existing.db"
+    with as_user(os.getuid()):
+        unprivileged_folder.chmod(folder_mode)
+    with Store.open(path, create=False) as store:
+        (run,) = store.runs()
+        assert len(store.launches(run.id)) == 2
+        assert store.summary().launches == 2
+        assert store.check().problems == ()
+    with pytest.raises(StoreError, match=f"{path}: it cannot be written"), Store.open(path) as store:
+        write_run(store)
+
+
+def test_launches_still_in_the_log_are_read_from_a_folder_that_cannot_be_written(
+    unprivileged_folder: Path,
+) -> None:
+    path = unprivileged_folder / "existing.db"
+    with as_user(os.getuid()):
+        unprivileged_folder.chmod(0o755)
+        path.chmod(0o644)
+        with Store.open(path) as writer:
+            write_run(writer)
+            for file in unprivileged_folder.iterdir():
+                file.chmod(0o444)
+            unprivileged_folder.chmod(0o555)
+            with as_user(NOBODY), Store.open(path, create=False) as store:
+                assert len(store.runs()) == 2
 
 
 def test_a_folder_is_refused_with_a_file_in_it_suggested(tmp_path: Path) -> None:
@@ -103,12 +146,30 @@ def test_a_truncated_file_is_called_damaged(file: Path) -> None:
         Store.open(file)
 
 
-def test_tables_of_somebody_else_are_not_taken_over(file: Path) -> None:
-    change(file, "CREATE TABLE run (something TEXT)")
-    with pytest.raises(StoreError, match="already exists"):
-        Store.open(file)
-    with closing(sqlite3.connect(file)) as connection:
-        assert connection.execute("SELECT name FROM sqlite_master").fetchall() == [("run",)]
+@pytest.mark.parametrize("table", ["run", "alembic_version"])
+@pytest.mark.parametrize("create", [True, False])
+def test_a_database_of_another_application_is_left_alone(file: Path, table: str, create: bool) -> None:
+    change(file, f"CREATE TABLE {table} (something TEXT)")
+    before = file.read_bytes()
+    with pytest.raises(StoreError, match=f"{file} is another application's database"):
+        Store.open(file, create=create)
+    assert file.read_bytes() == before
+    assert list(file.parent.iterdir()) == [file]
+
+
+def test_a_store_to_read_is_not_made(file: Path) -> None:
+    for path in (file, file.parent / "deeper" / "store.db"):
+        with pytest.raises(StoreError, match=f"no store at {path}"):
+            Store.open(path, create=False)
+    assert list(file.parent.iterdir()) == []
+
+
+def test_an_empty_file_is_no_store_to_read(file: Path) -> None:
+    file.touch()
+    with pytest.raises(StoreError, match=f"no store at {file}"):
+        Store.open(file, create=False)
+    Store.open(file).close()
+    Store.open(file, create=False).close()
 
 
 def test_a_full_disk_keeps_what_was_committed(file: Path) -> None:

@@ -17,9 +17,10 @@ from tests.store.bursts import assert_same_burst, make_burst
 from tests.store.golden import make
 from xstage_tune import assets
 from xstage_tune.errors import StoreError
+from xstage_tune.store.dialects import VERSION_TABLE
 from xstage_tune.store.facade import Store
 from xstage_tune.store.location import resolve_location
-from xstage_tune.store.migrate import HEAD_REVISION, VERSION_TABLE
+from xstage_tune.store.migrate import HEAD_REVISION
 from xstage_tune.store.models import Base
 
 GOLDEN = sorted(make.FOLDER.glob("schema_*.db.gz"))

@@ -32,7 +32,7 @@ def export(
     from xstage_tune.report.tables import result_console
     from xstage_tune.store.facade import Store
 
-    with Store.open(store) as opened:
+    with Store.open(store, create=False) as opened:
         tuned = export_study(opened, study, to, output, platform=platform, force=force)
     objective = tuned.objective
     result_console().print(

@@ -39,7 +39,7 @@ def report(
 
     check_source(run, study, platform)
     check_target(output, ".html", force=force)
-    with Store.open(store) as opened:
+    with Store.open(store, create=False) as opened:
         if run is not None:
             text = _run_page(opened, run)
         else:

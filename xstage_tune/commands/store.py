@@ -27,12 +27,12 @@ def path_command(store: StoreOption = None, output: FormatOption = OutputFormat.
 
 @app.command("info")
 def info_command(store: StoreOption = None, output: FormatOption = OutputFormat.TABLE) -> None:
-    """Count what the store holds; makes the store if there is none."""
+    """Count what the store holds."""
     from xstage_tune.report.emit import emit_json
     from xstage_tune.report.format import byte_count
     from xstage_tune.store.facade import Store
 
-    with Store.open(store) as opened:
+    with Store.open(store, create=False) as opened:
         summary = opened.summary()
     if output is OutputFormat.JSON:
         emit_json(summary)
@@ -56,7 +56,7 @@ def check_command(store: StoreOption = None, output: FormatOption = OutputFormat
     from xstage_tune.report.emit import emit_json
     from xstage_tune.store.facade import Store
 
-    with Store.open(store) as opened:
+    with Store.open(store, create=False) as opened:
         report = opened.check()
     if output is OutputFormat.JSON:
         emit_json(report)

@@ -47,7 +47,7 @@ def trace(
     if study is not None and launch is not None:
         raise UsageError("--launch goes with --run: the answer of a study is one launch")
     check_target(output, ".json.gz", force=force)
-    with Store.open(store) as opened:
+    with Store.open(store, create=False) as opened:
         launches, about = (
             _of_run(opened, run, launch)
             if run is not None

@@ -6,34 +6,40 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from sqlalchemy import create_engine
+from sqlalchemy import URL, create_engine
 from sqlalchemy.exc import DBAPIError, OperationalError, SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from xstage_tune.errors import StoreError
-from xstage_tune.store.dialects import WRITE_OPTION, configure_sqlite, explain
+from xstage_tune.store.dialects import WRITE_OPTION, configure_sqlite, explain, read_only_url
 from xstage_tune.store.location import Location
 
 
 class Database:
-    """The connections to one location. Creates the folder of an SQLite file.
+    """The connections to one location.
+
+    ``read_only`` says that it is an SQLite file which this process may only read.
+
+    Args:
+        create: make the folder of an SQLite file, and the file at the first connection.
 
     Raises:
-        StoreError: the location is a directory, its folder cannot be made, or the driver is missing.
+        StoreError: the location is a directory, its folder cannot be made, the driver is missing, or there
+            is no file and ``create`` is not set.
     """
 
-    def __init__(self, location: Location) -> None:
+    def __init__(self, location: Location, *, create: bool = True) -> None:
         self.location = location
-        if location.path:
-            _prepare_folder(location.path)
+        read_only = _prepare_file(location.path, create=create) if location.path else None
+        self.read_only = read_only is not None
         try:
-            self._engine = create_engine(location.url)
+            self._engine = create_engine(read_only or location.url)
         except ImportError as error:
             raise StoreError(
                 f"no driver for store {location}: {error}", "pip install 'psycopg[binary]'"
             ) from error
         if location.path:
-            configure_sqlite(self._engine, location.path)
+            configure_sqlite(self._engine, location.path, read_only=self.read_only)
         self._writing_engine = self._engine.execution_options(**{WRITE_OPTION: True})
 
     @contextmanager
@@ -77,11 +83,21 @@ class Database:
         return StoreError(f"store {self.location}: {meaning or 'the database failed'} ({detail})", hint)
 
 
-def _prepare_folder(path: Path) -> None:
+def no_store(location: Location | Path) -> StoreError:
+    """What to raise when a store was to be read and is not there."""
+    return StoreError(f"no store at {location}", "check --store and XSTAGE_STORE: xstage-tune store path")
+
+
+def _prepare_file(path: Path, *, create: bool) -> URL | None:
+    """Make the folder of an SQLite file; gives the URL to open it by where it can only be read."""
     try:
         if path.is_dir():
             raise StoreError(f"store {path} is a directory", f"--store {path}/store.db")
-        path.parent.mkdir(parents=True, exist_ok=True)
+        if create:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        elif not path.exists():
+            raise no_store(path)
+        return read_only_url(path)
     except OSError as error:
         reason = error.strerror or type(error).__name__
         raise StoreError(f"store {path}: its folder cannot be used ({reason})", "--store PATH") from error

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 import sqlite3
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
-from sqlalchemy import Connection, Dialect, Engine, Float, event, text
+from sqlalchemy import URL, Connection, Dialect, Engine, Float, event, text
 from sqlalchemy.engine.interfaces import DBAPIConnection
 
+from xstage_tune.errors import StoreError
 from xstage_tune.store.location import network_file_system
 
 _log = logging.getLogger(__name__)
 
 _BUSY_TIMEOUT_S = 30.0
 _BUSY_RETRY_S = 0.02
+#: Marks a database as ours. Not alembic's own name, which optuna takes when it shares the database.
+VERSION_TABLE = "xstage_alembic_version"
 #: Execution option that makes an SQLite transaction take the write lock at its start.
 WRITE_OPTION = "xstage_write"
 #: Identifies our schema lock among PostgreSQL's advisory locks ("xstage" in ASCII).
@@ -39,20 +44,43 @@ class SqliteFloat(Float[float]):
         return lambda value: None if value is None else float(value)
 
 
-def configure_sqlite(engine: Engine, path: Path) -> None:
+def read_only_url(path: Path) -> URL | None:
+    """How to open an SQLite file that this process may read but not write; None when it may write.
+
+    SQLite keeps its log beside the file even to read. Where the folder cannot be written either, only a
+    file declared immutable opens, which is right as long as no log is waiting there.
+    """
+    if not path.is_file() or (_writable(path) and _writable(path.parent)):
+        return None
+    log = path.with_name(f"{path.name}-wal")
+    settled = not _writable(path.parent) and not (log.exists() and log.stat().st_size)
+    query = {"mode": "ro", "uri": "true"} | ({"immutable": "1"} if settled else {})
+    return URL.create("sqlite", database=f"file:{quote(os.fsencode(path))}", query=query)
+
+
+def _writable(path: Path) -> bool:
+    return os.access(path, os.W_OK, effective_ids=True)
+
+
+def configure_sqlite(engine: Engine, path: Path, *, read_only: bool) -> None:
     """Set the pragmas of every connection, and let transactions begin as we say.
+
+    A connection to another application's file raises ``StoreError`` before it changes anything there.
 
     The driver would open transactions by itself, deferred; a deferred transaction that turns to
     writing fails at once when another writer is ahead, whatever the busy timeout.
     """
-    journal_mode = _journal_mode(path)
+    journal_mode = None if read_only else _journal_mode(path)
 
     @event.listens_for(engine, "connect")
     def set_pragmas(connection: DBAPIConnection, _record: object) -> None:
         connection.isolation_level = None
         cursor = connection.cursor()
         cursor.execute(f"PRAGMA busy_timeout={_BUSY_TIMEOUT_S * 1000:.0f}")
-        _set_journal_mode(cursor, journal_mode)
+        if _is_foreign(cursor):
+            raise StoreError(f"store {path} is another application's database", "--store PATH")
+        if journal_mode is not None:
+            _set_journal_mode(cursor, journal_mode)
         cursor.execute("PRAGMA synchronous=NORMAL")
         cursor.execute("PRAGMA foreign_keys=ON")
         cursor.close()
@@ -61,6 +89,12 @@ def configure_sqlite(engine: Engine, path: Path) -> None:
     def begin(connection: Connection) -> None:
         writes = connection.get_execution_options().get(WRITE_OPTION, False)
         connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+def _is_foreign(cursor: Any) -> bool:
+    """Whether the file holds tables, but not ours."""
+    tables = {name for (name,) in cursor.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    return bool(tables) and VERSION_TABLE not in tables
 
 
 def _journal_mode(path: Path) -> str:
@@ -129,7 +163,7 @@ _SQLITE_ERRORS = (
     ("SQLITE_FULL", "the disk is full; what was committed is kept", "free space, or use --store PATH"),
     ("SQLITE_BUSY", "another process has kept it locked for 30 s", "wait for the other run to end"),
     ("SQLITE_NOTADB", "it is damaged, or no SQLite file", "move it away, or use --store PATH"),
-    ("SQLITE_CORRUPT", "it is damaged", "xstage-tune store check; recover with: sqlite3 FILE .recover"),
+    ("SQLITE_CORRUPT", "it is damaged", "recover what is whole with: sqlite3 FILE .recover"),
     ("SQLITE_READONLY", "it cannot be written", "check its permissions, or use --store PATH"),
     ("SQLITE_CANTOPEN", "it cannot be opened", "check its permissions, or use --store PATH"),
     ("SQLITE_IOERR", "reading or writing its file failed", "check the disk, or use --store PATH"),

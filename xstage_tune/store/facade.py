@@ -32,19 +32,24 @@ class Store:
         self.studies = Studies(database)
 
     @classmethod
-    def open(cls, location: str | Path | None = None) -> Self:
+    def open(cls, location: str | Path | None = None, *, create: bool = True) -> Self:
         """Open a store, making or migrating it first, and mark runs whose process died as stale.
+
+        An SQLite file that may only be read opens as it is; writing to it fails.
 
         Args:
             location: SQLite file or database URL; None for ``$XSTAGE_STORE``, else the user's own.
+            create: make the store if there is none; unset by what only reads.
 
         Raises:
-            StoreError: the place cannot be used, the store is damaged, or a newer version made it.
+            StoreError: the place cannot be used, the store is damaged, a newer version made it, it is another
+                application's file, or there is none and ``create`` is not set.
         """
-        database = Database(resolve_location(location))
+        database = Database(resolve_location(location), create=create)
         try:
-            ensure_schema(database)
-            mark_stale_runs(database)
+            ensure_schema(database, create=create)
+            if not database.read_only:
+                mark_stale_runs(database)
         except BaseException:
             database.close()
             raise

@@ -6,27 +6,32 @@ from sqlalchemy import Column, Connection, MetaData, String, Table, inspect, sel
 
 from xstage_tune import assets
 from xstage_tune.errors import StoreError
-from xstage_tune.store.database import Database
-from xstage_tune.store.dialects import lock_schema
+from xstage_tune.store.database import Database, no_store
+from xstage_tune.store.dialects import VERSION_TABLE, lock_schema
 from xstage_tune.store.location import Location
 
-#: Our own name, since optuna keeps ``alembic_version`` when it shares the database.
-VERSION_TABLE = "xstage_alembic_version"
 #: The newest migration in ``store/versions``.
 HEAD_REVISION = "0001"
 
 _version = Table(VERSION_TABLE, MetaData(), Column("version_num", String(32), primary_key=True))
 
 
-def ensure_schema(database: Database) -> None:
+def ensure_schema(database: Database, *, create: bool = True) -> None:
     """Bring the store to :data:`HEAD_REVISION`, one process at a time; quick when it is there.
 
+    Args:
+        create: make a schema where there is none.
+
     Raises:
-        StoreError: the store has a revision that this version does not know, or cannot be migrated.
+        StoreError: the store has a revision that this version does not know, cannot be migrated, or has no
+            schema and ``create`` is not set.
     """
     with database.reading() as session:
-        if stored_revision(session.connection()) == HEAD_REVISION:
+        found = stored_revision(session.connection())
+        if found == HEAD_REVISION:
             return
+    if found is None and not create:
+        raise no_store(database.location)
     with database.writing() as session:
         connection = session.connection()
         lock_schema(connection)
