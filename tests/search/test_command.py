@@ -148,11 +148,13 @@ def test_a_suite_prints_rows_and_a_summary(run_cli: RunCli, monkeypatch: pytest.
         (("--workload", FLASH, "--device", "tpu"), 2, "--device 'tpu' is unknown"),
         (("--workload", FLASH, "--device", "cuda:1"), 3, "no fused kernels to run on a GPU"),
         (("--workload", FLASH, "--set", "tokens_per_rank=0"), 2, "tokens_per_rank = 0"),
+        (("--workload", FLASH, "--set", "tokens_per_rank=99999999"), 2, "more than the 20,000,000 that a"),
+        (("--workload", ATTENTION, "--set", "tokens=2000000000"), 2, "more than the 20,000,000 that a"),
         (("--workload", FLASH, "--set", "experts=250"), 2, "experts = 250 is not divisible by ep_degree = 8"),
         (("--workload", FLASH, "--set", "remote_fraction=nan"), 2, "remote_fraction = nan"),
         (("--workload", FLASH, "--set", "hidden=4160"), 2, "hidden = 4160 is not a multiple of block_n"),
         (("--workload", ATTENTION, "--set", "heads=30"), 2, "heads = 30 is not divisible by degree = 8"),
-        (("--workload", ATTENTION, "--resume", "stu-1"), 4, "no store at"),
+        (("--workload", ATTENTION, "--resume", "stu-1"), 2, "has no study 'stu-1'"),
     ],
 )
 def test_bad_input_is_one_line_and_an_exit_code(
@@ -182,10 +184,15 @@ def test_a_platform_that_lacks_figures_is_refused(
 
 
 @pytest.mark.usefixtures("few_configs")
-def test_the_gp_sampler_says_what_it_needs(
-    run_cli: RunCli, layer: str, monkeypatch: pytest.MonkeyPatch
+def test_the_gp_sampler_says_what_it_needs_and_leaves_no_study(
+    run_cli: RunCli, layer: str, monkeypatch: pytest.MonkeyPatch, own_store: Path
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    assert run_cli("search", "--workload", layer, "--trials", "3").exit_code == 0
+    with Store.open(own_store) as store:
+        finished = store.studies.get().id
     result = run_cli("search", "--workload", layer, "--sampler", "gp")
     assert result.exit_code == 3
     assert "--sampler gp needs torch" in result.stderr
+    with Store.open(own_store) as store:
+        assert store.studies.get().id == finished  # the latest

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -19,8 +22,10 @@ from xstage_tune.configs.schema import KernelConfig
 from xstage_tune.devices.kernels import KernelDevice
 from xstage_tune.devices.simulated_kernels import SimulatedKernels
 from xstage_tune.errors import DeviceError, FindingError
+from xstage_tune.search import driver
 from xstage_tune.search.driver import NoProgress, run_search
 from xstage_tune.search.journal import NoJournal
+from xstage_tune.search.ranking import Ranking, rank_configs
 from xstage_tune.search.request import SearchRequest
 from xstage_tune.search.result import SearchResult
 from xstage_tune.search.space import Space, build_space
@@ -116,6 +121,19 @@ def test_it_stops_when_the_time_is_up() -> None:
     result = search(CountingSimulator(), timeout_s=0.0)
     assert result.stopped == "timeout of 0 s"
     assert result.evaluations == 3
+
+
+def test_the_ranking_counts_as_time_of_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = SimpleNamespace(now=0.0)
+
+    def slowly_ranked(*arguments: Any) -> Ranking:
+        clock.now += 6.0
+        return rank_configs(*arguments)
+
+    monkeypatch.setattr(driver, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    monkeypatch.setattr(driver, "rank_configs", slowly_ranked)
+    result = search(CountingSimulator(), timeout_s=5.0)
+    assert (result.stopped, result.evaluations) == ("timeout of 5 s", 3)
 
 
 def slow(best: KernelConfig, by: float) -> TableDevice:

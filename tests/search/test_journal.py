@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -14,6 +15,7 @@ from tests.search.cases import CountingSimulator, TableDevice, drained, request,
 from xstage_tune.errors import RunInterrupted, StoreError, UsageError
 from xstage_tune.platforms.loader import save_platform
 from xstage_tune.platforms.schema import PlatformProfile
+from xstage_tune.search import driver
 from xstage_tune.search.driver import NoProgress, run_search
 from xstage_tune.search.journal import (
     begin_study,
@@ -97,6 +99,18 @@ def test_a_stored_result_reads_back_equal(store: Store) -> None:
     result = search(store, CountingSimulator())
     assert stored_result(store) == result
     assert stored_result(store, result.study_id) == result
+
+
+def test_an_interrupt_of_the_ranking_leaves_no_running_study(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: object) -> NoReturn:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(driver, "rank_configs", interrupt)
+    with pytest.raises(RunInterrupted, match="0 trials are kept"):
+        search(store, CountingSimulator())
+    assert store.studies.get().status == "interrupted"
 
 
 def test_an_interrupt_loses_no_finished_trial_and_resuming_runs_none_again(store: Store) -> None:

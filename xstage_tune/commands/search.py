@@ -61,7 +61,9 @@ def search(
     timeout: Annotated[
         float | None, typer.Option(min=0.0, help="Most seconds to search.", show_default="none")
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of the sampler; the same seed, the same result.")] = 0,
+    seed: Annotated[
+        int, typer.Option(min=0, max=2**32 - 1, help="Of the sampler; the same seed, the same result.")
+    ] = 0,
     sampler: Annotated[
         SamplerChoice, typer.Option(help="Who proposes configs beside the model's ranking.")
     ] = SamplerChoice.TPE,
@@ -103,7 +105,7 @@ def search(
         tolerance=tolerance,
     )
     kernels = open_kernel_device(device, profile)
-    with Store.open(store, create=resume is None) as kept:
+    with Store.open(store) as kept:
         result = _search_one(request, kernels, kept, resume)
     _show(result, output)
 
@@ -113,9 +115,13 @@ def _search_one(
 ) -> SearchResult:
     from xstage_tune.report.progress import SweepProgress
     from xstage_tune.search.driver import run_search
+    from xstage_tune.search.launch_size import require_simulable
+    from xstage_tune.search.sampling import require_sampler
     from xstage_tune.search.space import build_space
 
+    require_sampler(request.sampler)
     space = build_space(request.workload, request.platform)
+    require_simulable(space.configs, request.workload)
     journal = _journal(request, space, device, store, resume)
     with SweepProgress("searching") as progress:
         return run_search(request, space, device, journal, progress)

@@ -80,12 +80,15 @@ def run_search(
         FindingError: it ran none of the others either.
         RunInterrupted: the user stopped it; its trials are kept.
     """
-    search = _Search(request, space, device, journal, progress)
+    search = None
+    began = time.monotonic()
     try:
-        result = search.run()
+        search = _Search(request, space, device, journal, progress)
+        result = search.run(began)
     except KeyboardInterrupt:
         journal.abandon("interrupted")
-        kept = f"; {search.candidates.tried} trials are kept" if journal.study_id else ""
+        tried = search.candidates.tried if search else 0
+        kept = f"; {tried} trials are kept" if journal.study_id else ""
         hint = f"the same command with --resume {journal.study_id}" if journal.study_id else ""
         raise RunInterrupted(f"search interrupted{kept}", hint) from None
     except BaseException:
@@ -115,12 +118,12 @@ class _Search:
         every = len(space.configs)
         self._most = request.trials or (every if request.exhaustive else min(_DEFAULT_TRIALS, every))
 
-    def run(self) -> SearchResult:
+    def run(self, began: float) -> SearchResult:
+        """The search; its timeout counts from ``began``, a time of the monotonic clock."""
         request = self._request
         default = default_config(request.workload, request.platform)
         heuristics = heuristic_configs(request.workload, request.platform)
         self._progress.planned(self._most)
-        began = time.monotonic()
         for config in (default, *heuristics.values()):
             self._try(self._space.index[config])
         stopped = self._stopped(began)

@@ -24,19 +24,29 @@ def make_sampler(name: SamplerName, seed: int) -> BaseSampler:
     what a user can act on.
 
     Raises:
-        DeviceError: ``gp`` without torch, which its Gaussian process is fitted by.
+        DeviceError: as :func:`require_sampler`.
     """
     import optuna  # not at the top: reading a finished study names samplers and makes none
 
+    require_sampler(name)
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         if name == "tpe":
             return optuna.samplers.TPESampler(seed=seed, multivariate=True, group=True, n_startup_trials=8)
         if name == "gp":
-            _require_torch()
             return optuna.samplers.GPSampler(seed=seed, n_startup_trials=8)
         return optuna.samplers.RandomSampler(seed=seed)
+
+
+def require_sampler(name: SamplerName) -> None:
+    """Check that a sampler can be made, before anything is kept of its search.
+
+    Raises:
+        DeviceError: ``gp`` without torch, which its Gaussian process is fitted by.
+    """
+    if name == "gp" and importlib.util.find_spec("torch") is None:
+        raise DeviceError("--sampler gp needs torch, which is not installed", "pip install torch")
 
 
 def suggest(trial: optuna.Trial, axes: Mapping[str, tuple[Value, ...]]) -> Params:
@@ -62,8 +72,3 @@ def as_suggestions(params: Params, axes: Mapping[str, tuple[Value, ...]]) -> dic
 
 def _ordered(values: tuple[Value, ...]) -> bool:
     return all(isinstance(value, int) for value in values)
-
-
-def _require_torch() -> None:
-    if importlib.util.find_spec("torch") is None:
-        raise DeviceError("--sampler gp needs torch, which is not installed", "pip install torch")

@@ -1,0 +1,37 @@
+"""Launches that a search refuses to simulate."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.configs.cases import BLACKWELL, attention, moe
+from xstage_tune.configs.defaults import default_config
+from xstage_tune.errors import UsageError
+from xstage_tune.search.launch_size import MOST_TILES, require_simulable
+from xstage_tune.workloads.schema import Workload
+
+
+def launch(kind: str, rows: int) -> Workload:
+    """``rows`` rows of tiles on one rank: of 16 heads, or of (512 + 256) / 128 columns of both Linears."""
+    if kind == "attention":
+        return attention(heads=16, degree=1, tokens=rows * 128)
+    return moe(
+        hidden=256, intermediate=256, experts=1, top_k=1, ep_degree=1, tokens_per_rank=rows * 128, routing={}
+    )
+
+
+@pytest.mark.parametrize(("kind", "row_tiles"), [("attention", 16), ("moe", 6)])
+def test_the_limit_is_that_of_tiles(kind: str, row_tiles: int) -> None:
+    fits = launch(kind, MOST_TILES // row_tiles)
+    config = default_config(fits, BLACKWELL).model_copy(update={"block_m": 128, "block_n": 128})
+    require_simulable([config], fits)
+    with pytest.raises(UsageError, match="more than the 20,000,000 that a search simulates"):
+        require_simulable([config], launch(kind, MOST_TILES // row_tiles + 1))
+
+
+def test_the_smallest_blocks_count() -> None:
+    workload = launch("attention", MOST_TILES // 16)
+    config = default_config(workload, BLACKWELL).model_copy(update={"block_m": 128})
+    smaller = config.model_copy(update={"block_m": 64})
+    with pytest.raises(UsageError, match=r"has 40,000,000 tiles on one rank \(in blocks of 64 x"):
+        require_simulable([config, smaller], workload)

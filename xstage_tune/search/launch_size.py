@@ -1,0 +1,38 @@
+"""How many tiles a launch has: the simulator's memory and time grow with them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from xstage_tune.configs.schema import KernelConfig
+from xstage_tune.errors import UsageError
+from xstage_tune.workloads.routing import busiest_rank, local_tokens_per_expert
+from xstage_tune.workloads.schema import AttentionWorkload, Workload
+
+#: More take the simulator minutes and gigabytes.
+MOST_TILES = 20_000_000
+
+
+def require_simulable(configs: Iterable[KernelConfig], workload: Workload) -> None:
+    """Refuse a workload of which a config launches more than ``MOST_TILES`` tiles on one rank.
+
+    Raises:
+        UsageError: names the block of the largest launch, and its tiles.
+    """
+    blocks = {(config.block_m, config.block_n) for config in configs}
+    tiles, block_m, block_n = max((_tiles(workload, *block), *block) for block in blocks)
+    if tiles > MOST_TILES:
+        raise UsageError(
+            f"'{workload.name}' has {tiles:,} tiles on one rank (in blocks of {block_m} x {block_n}), more "
+            f"than the {MOST_TILES:,} that a search simulates",
+            "give it fewer tokens, with --set or in its profile",
+        )
+
+
+def _tiles(workload: Workload, block_m: int, block_n: int) -> int:
+    """Tiles of the rank that has most."""
+    if isinstance(workload, AttentionWorkload):
+        return workload.local_heads * -(-workload.tokens // block_m)
+    tokens = local_tokens_per_expert(workload, busiest_rank(workload))
+    row_tiles = (workload.linear1_shape[0] + workload.linear2_shape[0]) // block_n
+    return int((-(-tokens // block_m)).sum()) * row_tiles
