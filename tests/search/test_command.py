@@ -154,7 +154,7 @@ def test_a_suite_prints_rows_and_a_summary(run_cli: RunCli, monkeypatch: pytest.
         (("--workload", FLASH, "--set", "remote_fraction=nan"), 2, "remote_fraction = nan"),
         (("--workload", FLASH, "--set", "hidden=4160"), 2, "hidden = 4160 is not a multiple of block_n"),
         (("--workload", ATTENTION, "--set", "heads=30"), 2, "heads = 30 is not divisible by degree = 8"),
-        (("--workload", ATTENTION, "--resume", "stu-1"), 2, "has no study 'stu-1'"),
+        (("--workload", ATTENTION, "--resume", "stu-1"), 4, "no store at"),
     ],
 )
 def test_bad_input_is_one_line_and_an_exit_code(

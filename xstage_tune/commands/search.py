@@ -105,7 +105,7 @@ def search(
         tolerance=tolerance,
     )
     kernels = open_kernel_device(device, profile)
-    with Store.open(store) as kept:
+    with Store.open(store, create=resume is None) as kept:
         result = _search_one(request, kernels, kept, resume)
     _show(result, output)
 
