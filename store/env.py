@@ -9,8 +9,8 @@ from alembic import context
 from sqlalchemy import Connection
 
 from xstage_tune.store.database import Database
-from xstage_tune.store.dialects import VERSION_TABLE
 from xstage_tune.store.location import resolve_location
+from xstage_tune.store.migrate import VERSION_TABLE
 from xstage_tune.store.models import Base
 
 

@@ -11,8 +11,9 @@ import pytest
 
 from xstage_tune.configs.loader import load_config
 from xstage_tune.errors import UsageError
-from xstage_tune.profile_files import apply_overrides, read_profile, read_text, resolve_profile
+from xstage_tune.profile_files import apply_overrides, check_profile, read_profile, read_text, resolve_profile
 from xstage_tune.workloads.histogram import read_histogram
+from xstage_tune.workloads.schema import Routing
 
 DEEP = "[" * 100_000
 LONG_NUMBER = "9" * 6000
@@ -76,3 +77,8 @@ def test_a_byte_order_mark_is_no_part_of_the_text(tmp_path: Path) -> None:
     array.write_text(json.dumps([3, 5]), encoding="utf-8-sig")
     assert read_profile(toml) == {"experts": 8}
     assert read_histogram(table) == read_histogram(array) == [3, 5]
+
+
+def test_a_value_where_a_list_belongs_is_told_how_one_is_written() -> None:
+    message = refusal(check_profile, Routing, {"kind": "histogram", "histogram": "h.json"}, "mine.toml")
+    assert message == "mine.toml: histogram = 'h.json': should be a list, as in [1, 2]"

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import logging
+import os
 import sqlite3
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from xstage_tune.errors import StoreError
 from xstage_tune.store import dialects, location
 from xstage_tune.store.facade import Store
 from xstage_tune.store.location import default_path, resolve_location
@@ -43,6 +45,18 @@ def test_a_path_of_unusual_characters_is_taken_as_it_is(tmp_path: Path) -> None:
     path = tmp_path / "50% of #1? ü" / "a b.db"
     Store.open(path).close()
     assert path.is_file()
+
+
+def test_a_path_that_is_no_text_can_be_used_and_printed(tmp_path: Path) -> None:
+    path = tmp_path / os.fsdecode(b"a\xff.db")
+    with Store.open(path) as store:
+        assert store.location == f"{tmp_path}/a\\xff.db"
+    assert path.is_file()
+
+
+def test_the_home_of_no_such_user_holds_no_store() -> None:
+    with pytest.raises(StoreError, match="no such user"):
+        resolve_location("~no-such-user/store.db")
 
 
 @pytest.mark.parametrize(

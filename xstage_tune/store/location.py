@@ -25,13 +25,15 @@ _DRIVERS = {"sqlite": "sqlite", "postgresql": "postgresql+psycopg"}
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """A store's address; as text, without the password."""
+    """A store's address; as text, without the password, and printable whatever bytes a path has."""
 
     url: URL
     path: Path | None  # of the SQLite file; None for a server
 
     def __str__(self) -> str:
-        return str(self.path) if self.path else self.url.render_as_string(hide_password=True)
+        if self.path is None:
+            return self.url.render_as_string(hide_password=True)
+        return os.fsencode(self.path).decode(errors="backslashreplace")
 
 
 def default_path() -> Path:
@@ -43,7 +45,8 @@ def resolve_location(location: str | Path | None) -> Location:
     """Turn a path or URL into a location; None means ``$XSTAGE_STORE``, else the default path.
 
     Raises:
-        StoreError: the URL is malformed, or names neither an SQLite file nor PostgreSQL.
+        StoreError: the URL is malformed, or names neither an SQLite file nor PostgreSQL; or the path begins
+            with the ``~`` of no user.
     """
     chosen = str(location or os.environ.get(LOCATION_VARIABLE) or default_path())
     if "://" not in chosen:
@@ -66,7 +69,10 @@ _URL_HINT = "--store PATH, or --store postgresql://USER@HOST/DATABASE"
 
 
 def _file_location(path: Path) -> Location:
-    path = path.expanduser().absolute()
+    try:
+        path = path.expanduser().absolute()
+    except RuntimeError:
+        raise StoreError(f"store {path}: there is no such user", "--store PATH") from None
     return Location(URL.create(_DRIVERS["sqlite"], database=str(path)), path)
 
 

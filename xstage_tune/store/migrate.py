@@ -7,7 +7,8 @@ from sqlalchemy import Column, Connection, MetaData, String, Table, inspect, sel
 from xstage_tune import assets
 from xstage_tune.errors import StoreError
 from xstage_tune.store.database import Database, no_store
-from xstage_tune.store.dialects import VERSION_TABLE, lock_schema
+from xstage_tune.store.dialects import VERSION_TABLE as VERSION_TABLE  # the migrations take it from here
+from xstage_tune.store.dialects import lock_schema
 from xstage_tune.store.location import Location
 
 #: The newest migration in ``store/versions``.
