@@ -93,6 +93,7 @@ def test_a_store_that_cannot_be_written_is_read(unprivileged_folder: Path, folde
     with as_user(os.getuid()):
         unprivileged_folder.chmod(folder_mode)
     with Store.open(path, create=False) as store:
+        assert store.read_only
         (run,) = store.runs()
         assert len(store.launches(run.id)) == 2
         assert store.summary().launches == 2
@@ -169,7 +170,8 @@ def test_an_empty_file_is_no_store_to_read(file: Path) -> None:
     with pytest.raises(StoreError, match=f"no store at {file}"):
         Store.open(file, create=False)
     Store.open(file).close()
-    Store.open(file, create=False).close()
+    with Store.open(file, create=False) as store:
+        assert not store.read_only
 
 
 def test_a_full_disk_keeps_what_was_committed(file: Path) -> None:

@@ -60,6 +60,11 @@ class Store:
         """The file or URL of the store, without a password."""
         return str(self._database.location)
 
+    @property
+    def read_only(self) -> bool:
+        """Whether this is a file that may only be read: every method that records something fails."""
+        return self._database.read_only
+
     def close(self) -> None:
         """Close the connections; safe to call twice."""
         self._database.close()
