@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import sys
@@ -60,6 +61,9 @@ def root(
 def entry() -> NoReturn:
     """The program: a reader that closes its pipe ends it, as it ends any other."""
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    for stream in (sys.stdout, sys.stderr):  # a file's name need not be text
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     main()
 
 

@@ -57,8 +57,9 @@ def export_study(
     history = study_history(store, study, studied_platform(study, platform))
     text = render(history, to)
     write_text(path, text, force=force)
-    sha256 = hashlib.sha256(text.encode()).hexdigest()
-    store.studies.add_export(study.id, format=to, path=str(path.resolve()), sha256=sha256)
+    if not store.read_only:
+        sha256 = hashlib.sha256(text.encode()).hexdigest()
+        store.studies.add_export(study.id, format=to, path=str(path.resolve()), sha256=sha256)
     return history.tuned
 
 
