@@ -64,7 +64,7 @@ def test_an_objective_keeps_its_exact_value(store: Store, objective_ns: float) -
 def test_a_trial_number_is_taken_once(store: Store) -> None:
     study = add_study(store)
     store.studies.add_trial(study, number=0, state="pruned", params={})
-    with pytest.raises(StoreError):
+    with pytest.raises(StoreError, match="another process goes on with it"):
         store.studies.add_trial(study, number=0, state="complete", params={}, objective_ns=1.0)
     assert [trial.state for trial in store.studies.trials(study)] == ["pruned"]
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlalchemy import select, update
 
-from xstage_tune.errors import UsageError
+from xstage_tune.errors import StoreError, UsageError
 from xstage_tune.store.database import Database
 from xstage_tune.store.models import Export, Study, Trial
 from xstage_tune.store.provenance import new_id, utc_now
@@ -108,7 +108,13 @@ class Studies:
             verification=verification,
             created_at=utc_now(),
         )
+        taken = select(Trial.id).where(Trial.study_id == study_id, Trial.number == number)
         with self._database.writing() as session:
+            if session.scalar(taken) is not None:
+                raise StoreError(
+                    f"study {study_id} has a trial {number} already: another process goes on with it",
+                    "wait for that one to end, or begin a new study",
+                )
             session.add(trial)
 
     def trials(self, study_id: str) -> list[Trial]:
