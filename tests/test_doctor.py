@@ -14,6 +14,7 @@ import pytest
 
 from tests.conftest import RunCli
 from tests.devices.fake_nvml import FakeNvml
+from tests.h200 import H200
 from xstage_tune.devices.base import (
     BurstPoint,
     BurstRun,
@@ -35,20 +36,7 @@ from xstage_tune.spans import LANE_DTYPE, SPAN_DTYPE, SpanTable
 from xstage_tune.store.facade import Store
 
 WHOLE = Verification(checked_bytes=16384, mismatched_bytes=0)
-DESCRIPTION = DeviceDescription(
-    kind="cuda",
-    name="NVIDIA H200",
-    uuid="GPU-1",
-    architecture="sm_90a",
-    sm_count=132,
-    l2_bytes=60 << 20,
-    memory_bytes=140 << 30,
-    max_sm_clock_mhz=1980,
-    driver="580.82.07",
-    cuda="13.0",
-    nvrtc="13.0",
-    paths=("local", "host", "peer"),
-)
+DESCRIPTION = replace(H200, paths=("local", "host", "peer"))
 GPU_ANSWERS: dict[str, Any] = {
     "nvmlDeviceGetCount": 1,
     "nvmlDeviceGetHandleByIndex": lambda index: index,

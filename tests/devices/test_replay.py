@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from tests.disk import room_for
+from tests.h200 import H200
 from xstage_tune.devices.base import (
     BurstPoint,
     BurstRun,
     CopyRate,
-    DeviceDescription,
     GpuState,
     LaunchInfo,
     Verification,
@@ -25,21 +25,6 @@ from xstage_tune.devices.select import open_device
 from xstage_tune.errors import DeviceError, UsageError
 from xstage_tune.spans import LANE_DTYPE, SPAN_DTYPE, SpanTable
 
-DEVICE = DeviceDescription(
-    kind="cuda",
-    name="NVIDIA H200",
-    uuid="GPU-1",
-    architecture="sm_90a",
-    sm_count=132,
-    l2_bytes=60 << 20,
-    memory_bytes=1 << 37,
-    max_sm_clock_mhz=1980,
-    driver="580",
-    cuda="13.0",
-    nvrtc="13.0",
-    paths=("host", "local"),
-    link={"host_bytes_per_s": 63.0e9, "pcie": "Gen5 x16"},
-)
 REQUEST = RecordedRequest("host", ("st.v4",), "quick", 3)
 RATE = CopyRate("host", 1 << 28, (55.1e9, 55.2e9))
 POINT = BurstPoint("periodic", "host", "st.v4", 2, 4096, 100, window_ns=1000)
@@ -73,7 +58,7 @@ RUNS = [
 @pytest.fixture
 def recording(tmp_path: Path) -> Path:
     file = tmp_path / "run.xsrec"
-    with RecordingWriter(file, DEVICE, REQUEST) as writer:
+    with RecordingWriter(file, H200, REQUEST) as writer:
         writer.add_copy_rate(RATE)
         for one in RUNS:
             writer.add_run(one)
@@ -94,7 +79,7 @@ def test_runs_come_back_as_they_were_measured(recording: Path) -> None:
 
 def test_device_request_and_copy_rate_are_those_recorded(recording: Path) -> None:
     device = ReplayDevice(recording)
-    assert device.describe() == replace(DEVICE, kind="replay")
+    assert device.describe() == replace(H200, kind="replay")
     assert device.request == REQUEST
     assert device.copy_rate("host") == RATE
 
@@ -135,7 +120,7 @@ def test_manifest_of_another_version_is_refused(recording: Path) -> None:
 
 def test_broken_off_recording_leaves_nothing(tmp_path: Path) -> None:
     def break_off() -> None:
-        with RecordingWriter(tmp_path / "run.xsrec", DEVICE, REQUEST) as writer:
+        with RecordingWriter(tmp_path / "run.xsrec", H200, REQUEST) as writer:
             writer.add_run(RUNS[0])
             raise KeyboardInterrupt
 
@@ -153,7 +138,7 @@ def test_a_full_disk_is_one_error_that_names_the_recording(
     added: list[str] = []
 
     def record() -> None:
-        with RecordingWriter(file, DEVICE, REQUEST) as writer:
+        with RecordingWriter(file, H200, REQUEST) as writer:
             writer.add_run(RUNS[0])
             added.append("run")
 
@@ -166,9 +151,9 @@ def test_a_full_disk_is_one_error_that_names_the_recording(
 def test_existing_recording_is_replaced_only_by_force(recording: Path) -> None:
     before = recording.read_bytes()
     with pytest.raises(UsageError, match="exists"):
-        RecordingWriter(recording, DEVICE, REQUEST)
+        RecordingWriter(recording, H200, REQUEST)
     assert recording.read_bytes() == before
-    with RecordingWriter(recording, DEVICE, REQUEST, force=True):
+    with RecordingWriter(recording, H200, REQUEST, force=True):
         pass
     with pytest.raises(UsageError, match="no run of"):
         list(ReplayDevice(recording).run_bursts([POINT]))

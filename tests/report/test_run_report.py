@@ -10,9 +10,9 @@ import pytest
 from sqlalchemy import delete, update
 
 from tests.conftest import RunCli
+from tests.h200 import H200
 from tests.report.conftest import Kept
 from tests.report.pages import Page, plain
-from tests.store.bursts import DEVICE
 from xstage_tune.errors import FindingError
 from xstage_tune.report.calibration_tables import platform_tables
 from xstage_tune.report.stored_calibration import rebuild_calibration
@@ -96,7 +96,7 @@ def test_too_few_launches_allow_no_fit(kept: Kept, copied: Path) -> None:
         launch = store.launches(run_id)[0].burst_run()
         rate = next(row.payload for row in store.fits(run_id) if row.kind == "copy-rate")
         parameters = store.run(run_id).parameters
-        with store.begin_run(kind="calibrate", argv=[], device=DEVICE, parameters=parameters) as run:
+        with store.begin_run(kind="calibrate", argv=[], device=H200, parameters=parameters) as run:
             run.add_fit("copy-rate", rate)
             run.add_launch(0, launch)
         with pytest.raises(FindingError, match="its 1 launches allow no fit"):
@@ -105,7 +105,7 @@ def test_too_few_launches_allow_no_fit(kept: Kept, copied: Path) -> None:
 
 def test_a_run_without_spans_is_an_error(run_cli: RunCli, tmp_path: Path) -> None:
     file = tmp_path / "store.db"
-    with Store.open(file) as store, store.begin_run(kind="calibrate", argv=[], device=DEVICE) as run:
+    with Store.open(file) as store, store.begin_run(kind="calibrate", argv=[], device=H200) as run:
         pass
     for command, name in (("report", "x.html"), ("trace", "x.json.gz")):
         ended = run_cli(command, "--run", run.id, "-o", str(tmp_path / name), "--store", str(file))
@@ -115,7 +115,7 @@ def test_a_run_without_spans_is_an_error(run_cli: RunCli, tmp_path: Path) -> Non
 
 def test_a_run_of_another_kind_is_refused(run_cli: RunCli, tmp_path: Path) -> None:
     file = tmp_path / "store.db"
-    with Store.open(file) as store, store.begin_run(kind="search", argv=[], device=DEVICE) as run:
+    with Store.open(file) as store, store.begin_run(kind="search", argv=[], device=H200) as run:
         pass
     ended = run_cli("report", "--run", run.id, "-o", str(tmp_path / "x.html"), "--store", str(file))
     assert ended.exit_code == 2

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.conftest import RunCli
+from tests.h200 import H200
 from tests.report.conftest import Kept
 from tests.report.spans import assert_loads_in_perfetto, names, read_trace, slices
-from tests.store.bursts import DEVICE, make_burst
+from tests.store.bursts import make_burst
 from xstage_tune.report.simulated import Simulations
 from xstage_tune.report.study_case import load_study
 from xstage_tune.store.facade import Store
@@ -52,7 +53,7 @@ def test_what_the_cap_leaves_out_is_said_on_stderr(kept: Kept, run_cli: RunCli, 
 
 def test_every_rank_of_a_launch_is_a_process(run_cli: RunCli, tmp_path: Path) -> None:
     store_file, file = tmp_path / "store.db", tmp_path / "t.json.gz"
-    with Store.open(store_file) as store, store.begin_run(kind="run", argv=[], device=DEVICE) as run:
+    with Store.open(store_file) as store, store.begin_run(kind="run", argv=[], device=H200) as run:
         run.add_launch(0, make_burst(1))
         run.add_launch(0, make_burst(1), rank=3)
     assert run_cli("trace", "--run", run.id, "-o", str(file), "--store", str(store_file)).exit_code == 0
@@ -62,9 +63,9 @@ def test_every_rank_of_a_launch_is_a_process(run_cli: RunCli, tmp_path: Path) ->
 def test_latest_run_is_the_last_one_with_spans(run_cli: RunCli, tmp_path: Path) -> None:
     store_file, file = tmp_path / "store.db", tmp_path / "t.json.gz"
     with Store.open(store_file) as store:
-        with store.begin_run(kind="run", argv=[], device=DEVICE) as traced:
+        with store.begin_run(kind="run", argv=[], device=H200) as traced:
             traced.add_launch(0, make_burst(1))
-        with store.begin_run(kind="run", argv=[], device=DEVICE):
+        with store.begin_run(kind="run", argv=[], device=H200):
             pass
     assert run_cli("trace", "--run", "latest", "-o", str(file), "--store", str(store_file)).exit_code == 0
     assert read_trace(file)["otherData"]["run"] == traced.id

@@ -7,28 +7,12 @@ import numpy as np
 from xstage_tune.devices.base import (
     BurstPoint,
     BurstRun,
-    DeviceDescription,
     GpuState,
     LaunchInfo,
     Verification,
 )
 from xstage_tune.spans import LANE_DTYPE, SPAN_DTYPE, SpanKind, SpanTable
 
-DEVICE = DeviceDescription(
-    kind="cuda",
-    name="NVIDIA H200",
-    uuid="GPU-0000",
-    architecture="sm_90a",
-    sm_count=132,
-    l2_bytes=60 << 20,
-    memory_bytes=141 << 30,
-    max_sm_clock_mhz=1980,
-    driver="580.1",
-    cuda="13.0",
-    nvrtc="13.0",
-    paths=("host", "local"),
-    link={"pcie_generation": 5, "pcie_width": 16},
-)
 STATE = GpuState(1980, 3201, 312.5, 41, ("sw_power_cap",))
 
 

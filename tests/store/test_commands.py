@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.store.bursts import DEVICE, make_burst
+from tests.h200 import H200
+from tests.store.bursts import make_burst
 from xstage_tune import cli
 from xstage_tune.store.facade import Store
 
@@ -16,7 +17,7 @@ from xstage_tune.store.facade import Store
 @pytest.fixture
 def run_id(file: Path) -> str:
     """The one run of the store at ``file``."""
-    with Store.open(file) as store, store.begin_run(kind="calibrate", argv=[], device=DEVICE) as run:
+    with Store.open(file) as store, store.begin_run(kind="calibrate", argv=[], device=H200) as run:
         run.add_launch(0, make_burst())
     return run.id
 

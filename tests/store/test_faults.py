@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine, event
 
-from tests.store.bursts import DEVICE, make_burst
+from tests.h200 import H200
+from tests.store.bursts import make_burst
 from xstage_tune.errors import ExitCode, StoreError
 from xstage_tune.store.facade import Store
 from xstage_tune.store.runs import RunWriter
@@ -21,7 +22,7 @@ NOBODY = 65534
 
 
 def write_run(store: Store, launches: int = 2) -> str:
-    with store.begin_run(kind="calibrate", argv=[], device=DEVICE) as run:
+    with store.begin_run(kind="calibrate", argv=[], device=H200) as run:
         for sequence in range(launches):
             run.add_launch(sequence, make_burst(sequence))
     return run.id
@@ -188,7 +189,7 @@ def test_a_full_disk_keeps_what_was_committed(file: Path) -> None:
         page_limit(20, file),
         Store.open(file) as store,
         pytest.raises(StoreError, match=f"{file}.*disk is full"),
-        store.begin_run(kind="calibrate", argv=[], device=DEVICE) as run,
+        store.begin_run(kind="calibrate", argv=[], device=H200) as run,
     ):
         measure_until_full(run)
     assert measured

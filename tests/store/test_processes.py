@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from tests.store.bursts import DEVICE, assert_same_burst, make_burst
+from tests.h200 import H200
+from tests.store.bursts import assert_same_burst, make_burst
 from tests.store.writer_process import start_writer
 from xstage_tune.store.facade import Store
 from xstage_tune.store.process import current_process, has_ended
@@ -71,7 +72,7 @@ def test_a_run_that_was_taken_for_dead_still_ends_with_its_own_outcome(
     location: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with Store.open(location) as store:
-        with store.begin_run(kind="calibrate", argv=[], device=DEVICE) as run:
+        with store.begin_run(kind="calibrate", argv=[], device=H200) as run:
             monkeypatch.setattr("xstage_tune.store.runs.has_ended", lambda _: True)
             Store.open(location).close()
             assert store.run(run.id).status == "stale"

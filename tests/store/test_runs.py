@@ -2,17 +2,19 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import replace
 
 import pytest
 
-from tests.store.bursts import DEVICE, assert_same_burst, make_burst
+from tests.h200 import H200
+from tests.store.bursts import assert_same_burst, make_burst
 from xstage_tune import __version__
 from xstage_tune.errors import FindingError, StoreError, UsageError
 from xstage_tune.store.facade import Store
 
 
 def begin(store: Store, kind: str = "calibrate"):
-    return store.begin_run(kind=kind, argv=["calibrate", "--seed", "7"], device=DEVICE, seed=7, path="host")
+    return store.begin_run(kind=kind, argv=["calibrate", "--seed", "7"], device=H200, seed=7, path="host")
 
 
 def test_a_run_comes_back_as_it_was_measured(store: Store) -> None:
@@ -27,10 +29,11 @@ def test_a_run_comes_back_as_it_was_measured(store: Store) -> None:
 
 
 def test_a_run_keeps_its_provenance(store: Store) -> None:
+    link: dict[str, str | int | float] = {"pcie_generation": 5, "pcie_width": 16}
     with store.begin_run(
         kind="calibrate",
         argv=["calibrate"],
-        device=DEVICE,
+        device=replace(H200, uuid="GPU-0000", driver="580.1", link=link),
         seed=7,
         parameters={"budget": "quick"},
         path="host",

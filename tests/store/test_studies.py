@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from tests.store.bursts import DEVICE
+from tests.h200 import H200
 from xstage_tune.errors import StoreError, UsageError
 from xstage_tune.store.facade import Store
 
@@ -80,7 +80,7 @@ def test_a_trial_of_nothing_known_is_refused(store: Store, wrong: dict[str, str]
 
 def test_a_trial_names_the_run_that_measured_it(store: Store) -> None:
     study = add_study(store)
-    with store.begin_run(kind="search", argv=[], device=DEVICE) as run:
+    with store.begin_run(kind="search", argv=[], device=H200) as run:
         store.studies.add_trial(study, number=0, state="pruned", params={}, run_id=run.id)
     assert store.studies.trials(study)[0].run_id == run.id
 

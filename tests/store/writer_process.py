@@ -9,7 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.store.bursts import DEVICE, make_burst
+from tests.h200 import H200
+from tests.store.bursts import make_burst
 from xstage_tune.store.facade import Store
 
 ROOT = Path(__file__).parents[2]
@@ -26,7 +27,7 @@ def start_writer(location: str, seed: int, launches: int, *options: str) -> subp
 def main(location: str, seed: str, launches: str, *options: str) -> None:
     with (
         Store.open(location) as store,
-        store.begin_run(kind="calibrate", argv=[], device=DEVICE, seed=int(seed)) as run,
+        store.begin_run(kind="calibrate", argv=[], device=H200, seed=int(seed)) as run,
     ):
         for sequence in range(int(launches)):
             run.add_launch(sequence, make_burst(int(seed) + sequence))

@@ -71,9 +71,6 @@ class PeriodicFigures:
     sm_ids: Ints  # [K]
     gap_ns: float  # realised, mean over bursts
     issue_ns: float  # mean over bursts
-    issue_median_ns: float
-    issue_p90_ns: float
-    issue_producer_mean_ns: float  # mean over producers of each one's mean
     burst_issue_ns: Floats  # median over producers, by burst number; only numbers that all recorded
     bursts: int  # whole bursts of the slowest producer
 
@@ -223,9 +220,6 @@ def _reduce_periodic(point: BurstPoint, table: SpanTable, health: RunHealth) -> 
         sm_ids=table.lanes["sm_id"].astype(np.int64),
         gap_ns=_mean_gap_ns(issues, inside),
         issue_ns=float(durations.mean()),
-        issue_median_ns=float(np.median(durations)),
-        issue_p90_ns=float(np.quantile(durations, 0.9)),
-        issue_producer_mean_ns=_producer_mean_ns(issues.lane[inside], durations),
         burst_issue_ns=_burst_medians(issues.index[inside], durations, point.producers),
         bursts=int(lane_bursts.min()),
     )
@@ -253,12 +247,6 @@ def _mean_gap_ns(issues: _Issues, inside: NDArray[np.bool_]) -> float:
     first = np.flatnonzero(inside[:-1] & (np.diff(issues.lane) == 0) & (np.diff(issues.index) == 1))
     gaps = issues.begin_ns[first + 1] - issues.begin_ns[first] - issues.duration_ns[first]
     return float(max(gaps.mean(), 0.0))
-
-
-def _producer_mean_ns(lane: Ints, durations_ns: Floats) -> float:
-    counts = np.bincount(lane)
-    sums = np.bincount(lane, weights=durations_ns)
-    return float((sums[counts > 0] / counts[counts > 0]).mean())
 
 
 def _burst_medians(index: Ints, durations_ns: Floats, producers: int) -> Floats:

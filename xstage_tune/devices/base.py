@@ -19,7 +19,6 @@ StorePath = Literal["peer", "host", "local"]
 StoreFlavour = Literal["st.v4", "tma"]
 BurstMode = Literal["periodic", "isolated"]
 
-STORE_PATHS: tuple[StorePath, ...] = ("peer", "host", "local")
 STORE_FLAVOURS: tuple[StoreFlavour, ...] = ("st.v4", "tma")
 
 

@@ -9,7 +9,8 @@ import gzip
 import tempfile
 from pathlib import Path
 
-from tests.store.bursts import DEVICE, make_burst
+from tests.h200 import H200
+from tests.store.bursts import make_burst
 from xstage_tune.store.facade import Store
 from xstage_tune.store.migrate import HEAD_REVISION
 
@@ -29,7 +30,7 @@ def main() -> None:
 
 
 def write_content(store: Store) -> None:
-    with store.begin_run(kind="calibrate", argv=["calibrate"], device=DEVICE, seed=1) as run:
+    with store.begin_run(kind="calibrate", argv=["calibrate"], device=H200, seed=1) as run:
         for sequence, seed in enumerate(SEEDS):
             run.add_launch(sequence, make_burst(seed))
         run.add_fit("platform", FIT)
