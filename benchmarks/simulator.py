@@ -31,7 +31,8 @@ from xstage_tune.devices.simulator.megamoe_order import (
     default_wave,
     megamoe_order,
 )
-from xstage_tune.devices.simulator.pipeline import PipelineConfig, PipelineRun, independent_streams, simulate
+from xstage_tune.devices.simulator.pipeline import PipelineConfig, PipelineRun, simulate
+from xstage_tune.devices.streams import independent_streams
 from xstage_tune.model.moe import lead_knee_rows
 from xstage_tune.platforms.loader import load_platform
 from xstage_tune.workloads.loader import load_workload

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from xstage_tune.devices.simulator.drain import DrainModel
-from xstage_tune.devices.simulator.pipeline import Streams, independent_streams
+from xstage_tune.devices.streams import Streams, independent_streams
 
 Floats = NDArray[np.float64]
 

@@ -18,7 +18,8 @@ from tests.simulator.cases import (
 from xstage_tune.devices.base import BurstPoint
 from xstage_tune.devices.simulator.bursts import simulate_bursts
 from xstage_tune.devices.simulator.drain import DrainModel
-from xstage_tune.devices.simulator.pipeline import PipelineConfig, independent_streams, simulate
+from xstage_tune.devices.simulator.pipeline import PipelineConfig, simulate
+from xstage_tune.devices.streams import independent_streams
 from xstage_tune.errors import UsageError
 from xstage_tune.model import burst_gap
 

@@ -11,12 +11,8 @@ from hypothesis import strategies as st
 
 from tests.simulator.cases import constant_rate, launches, paper_drain, repeated
 from xstage_tune.devices.simulator.drain import DrainModel
-from xstage_tune.devices.simulator.pipeline import (
-    PipelineConfig,
-    Streams,
-    independent_streams,
-    simulate,
-)
+from xstage_tune.devices.simulator.pipeline import PipelineConfig, simulate
+from xstage_tune.devices.streams import Streams, independent_streams
 from xstage_tune.errors import UsageError
 from xstage_tune.model import attention, moe
 

@@ -19,7 +19,8 @@ from xstage_tune.devices.simulator.attention_order import AttentionGrid, attenti
 from xstage_tune.devices.simulator.compute import MoeShape, compute_model, moe_mainloop_ns
 from xstage_tune.devices.simulator.drain import DrainModel, drain_model
 from xstage_tune.devices.simulator.megamoe import MoeStores, megamoe_streams
-from xstage_tune.devices.simulator.pipeline import PipelineConfig, PipelineRun, Streams, simulate
+from xstage_tune.devices.simulator.pipeline import PipelineConfig, PipelineRun, simulate
+from xstage_tune.devices.streams import Streams
 from xstage_tune.devices.tile_times import (
     SIGNAL_NS,
     MoeTileTimes,

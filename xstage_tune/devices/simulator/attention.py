@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from xstage_tune.devices.simulator.attention_order import AttentionGrid, AttentionOrder
-from xstage_tune.devices.simulator.pipeline import Floats, Streams, independent_streams
+from xstage_tune.devices.streams import Floats, Streams, independent_streams
 
 
 @dataclass(frozen=True, slots=True)

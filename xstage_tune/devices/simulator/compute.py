@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from xstage_tune.devices.simulator.megamoe_order import LINEAR1, MoeGrid, MoeOrder
-from xstage_tune.devices.simulator.pipeline import Floats, Ints
+from xstage_tune.devices.streams import Floats, Ints
 from xstage_tune.errors import UsageError
 from xstage_tune.platforms.schema import PlatformProfile
 

@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xstage_tune.devices.simulator.megamoe_order import LINEAR1, LINEAR2, MoeGrid, MoeOrder
-from xstage_tune.devices.simulator.pipeline import Floats, Streams
-from xstage_tune.devices.simulator.pipeline_kernel import NO_COUNTER
+from xstage_tune.devices.streams import NO_COUNTER, Floats, Streams
 from xstage_tune.errors import UsageError
 
 

@@ -21,6 +21,7 @@ from xstage_tune.devices.simulator.fluid import (
 )
 from xstage_tune.devices.simulator.jit import event_kernel
 from xstage_tune.devices.simulator.timers import Timers, set_timer
+from xstage_tune.devices.streams import NO_COUNTER
 
 # Mainloop role.
 TO_BEGIN = 0  # its timer: start of the kernel, or a counter that becomes visible
@@ -34,7 +35,6 @@ STAGING = 1  # its timer: end of the staging part
 STORING = 2  # in the path
 COMPLETING = 3  # its timer: own bytes have drained
 
-NO_COUNTER = -1
 NO_BURST = -1
 
 

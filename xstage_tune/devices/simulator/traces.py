@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from xstage_tune.devices.simulator.pipeline import Floats, PipelineRun
+from xstage_tune.devices.simulator.pipeline import PipelineRun
+from xstage_tune.devices.streams import Floats
 from xstage_tune.errors import UsageError
 from xstage_tune.spans import LANE_DTYPE, SPAN_DTYPE, SpanKind, SpanTable
 

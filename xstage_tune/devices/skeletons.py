@@ -1,0 +1,97 @@
+"""The seam where a fused kernel's skeleton runs: tiles of every SM in, spans out.
+
+A skeleton is the fused kernel without its arithmetic: the same persistent CTAs, roles, staging slots, tile
+order, dependencies, destinations and stores, each mainloop replaced by a spin of the same length.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from xstage_tune.devices.base import DeviceDescription, LaunchInfo, StoreFlavour, StorePath, Verification
+from xstage_tune.devices.simulator.megamoe_order import MoeGrid, Schedule
+from xstage_tune.devices.streams import Floats, Streams
+from xstage_tune.spans import SpanTable
+
+
+@dataclass(frozen=True, slots=True)
+class MoeScheduling:
+    """What the scheduler on the device needs to find a MegaMoE layer's tiles by itself."""
+
+    grid: MoeGrid
+    schedule: Schedule
+
+
+@dataclass(frozen=True, slots=True)
+class Skeleton:
+    """One launch.
+
+    Args:
+        label: names the case in tables, e.g. ``interleaved D=4``.
+        streams: what each SM does, in order. ``staging_ns`` is what the issue role spends on a tile beyond
+            its stores (a spin); on a device the stores take their own time.
+        local_bytes: ``[n]`` what each tile stores to the GPU's own memory, before its remote bytes.
+        staging_slots: S.
+        flavour: of all stores.
+        path: of the remote stores.
+        scheduling: MegaMoE only: the device computes the order by itself, and it must equal ``streams``.
+        completion_coupled: the issue role waits until a tile's stores are visible to their owner.
+    """
+
+    label: str
+    streams: Streams
+    local_bytes: Floats
+    staging_slots: int
+    flavour: StoreFlavour
+    path: StorePath
+    scheduling: MoeScheduling | None = None
+    completion_coupled: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SkeletonRun:
+    """The outcome of one launch of a :class:`Skeleton`.
+
+    Spans are MAINLOOP (the spin, without the waits), STAGING_STALL, DEPENDENCY_WAIT (role 0) and ISSUE (T_RS: a
+    tile is ready until its last store is accepted; role 1); ``index`` is the tile's place on its SM.
+
+    Args:
+        makespan_ns: from the common start until the last store of the last SM is accepted.
+    """
+
+    skeleton: Skeleton
+    table: SpanTable
+    makespan_ns: float
+    verification: Verification
+    launch: LaunchInfo
+
+
+class SkeletonDevice(Protocol):
+    """Where skeletons run."""
+
+    #: What ran them, as results name it: times of different identities are never compared.
+    identity: str
+
+    def describe(self) -> DeviceDescription:
+        """Identity of the device; cheap."""
+        ...
+
+    def label_launches(self, run_id: str) -> None:
+        """As :meth:`xstage_tune.devices.base.BurstDevice.label_launches`."""
+        ...
+
+    def run_skeletons(self, skeletons: Sequence[Skeleton]) -> Iterator[SkeletonRun]:
+        """Run the skeletons in order, yielding each as soon as it is measured.
+
+        Raises:
+            UsageError: a skeleton does not fit the device (says how many staging slots would).
+            DeviceError: the device cannot run one, or a wait inside it ran out (names CTA, role, tile,
+                expected and seen).
+        """
+        ...
+
+    def close(self) -> None:
+        """Free what the device holds; safe to call twice."""
+        ...
