@@ -17,6 +17,7 @@ CONFIGS = [
     megamoe_config(),
     megamoe_config(Schedule(kind="wave", experts_per_wave=4)),
     megamoe_config(Schedule(kind="interleaved", lead_rows=8)),
+    megamoe_config(Schedule(kind="alternating", placement="share")),
     attention_config(output_staging="dedicated-x2"),
 ]
 
@@ -39,6 +40,7 @@ def test_a_config_reads_back_from_toml_and_json(config: KernelConfig, tmp_path: 
         ({"schedule": {"kind": "wave"}}, "needs the key 'experts_per_wave'"),
         ({"schedule": {"kind": "alternating", "lead_rows": 4}}, "'lead_rows' is for kind 'interleaved'"),
         ({"schedule": {"kind": "waves"}}, "schedule.kind = 'waves'"),
+        ({"schedule": {"kind": "alternating", "placement": "odd"}}, "schedule.placement = 'odd'"),
         ({"kind": "gemm"}, "kind = 'gemm': should be one of megamoe, attention"),
     ],
 )
@@ -62,6 +64,19 @@ def test_a_broken_file_is_named(name: str, text: str, message: str, tmp_path: Pa
     (tmp_path / name).write_text(text)
     with pytest.raises(UsageError, match=message):
         load_config(tmp_path / name)
+
+
+def test_a_config_of_before_placement_is_even() -> None:
+    keys = config_keys(megamoe_config())
+    del keys["schedule"]["placement"]
+    assert config_from_keys(keys, "old.json") == megamoe_config()
+
+
+def test_placement_by_share_is_in_the_label() -> None:
+    assert (
+        "wave of 4, by share"
+        in megamoe_config(Schedule(kind="wave", experts_per_wave=4, placement="share")).label
+    )
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:

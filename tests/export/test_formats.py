@@ -87,6 +87,7 @@ def test_header_compiles_as_cpp17_and_has_the_values(
     )
     if "schedule" in config:
         program += "static_assert(kSchedule == Schedule::wave && kLeadRows == 0 && kExpertsPerWave > 0);\n"
+        program += "static_assert(kPlacement == Placement::even);\n"
     assert complaints(compiler, program, tmp_path) == ""
 
 

@@ -50,6 +50,12 @@ def test_tuned_parameters_are_kept() -> None:
     assert choose(shallow, EVEN).schedule.experts_per_wave == 4
 
 
+@pytest.mark.parametrize("terms", [{}, FREE], ids=["interleaved", "wave"])
+def test_the_tuned_placement_is_kept_whatever_is_chosen(terms: dict[str, Any]) -> None:
+    by_share = tuned(FLASH, schedule={"kind": "wave", "experts_per_wave": 4, "placement": "share"})
+    assert choose(with_terms(by_share, **terms), EVEN).schedule.placement == "share"
+
+
 def test_without_backpressure_or_waits_the_wave_stays() -> None:
     choice = choose(with_terms(EXPORT, **FREE), EVEN)
     assert (choice.schedule.kind, choice.stall_saved_ns) == ("wave", 0)

@@ -95,7 +95,11 @@ def test_json_export_has_answer_bound_default_and_identities(
     assert (ran.exit_code, ran.stderr) == (0, "")
     assert "1.200 ms predicted on simulator, default 1.510 ms, bound 1.180 ms" in ran.stdout
     found = json.loads((tmp_path / "out" / "tuned.json").read_text())
-    assert found["config"]["schedule"] == {"kind": "interleaved", "lead_rows": 6}
+    assert found["config"]["schedule"] == {
+        "kind": "interleaved",
+        "lead_rows": 6,
+        "placement": "even",
+    }
     objective = found["objective"]
     assert (objective["basis"], objective["device"]) == ("predicted", "simulator")
     assert (objective["ns"], objective["default_ns"], objective["bound_ns"]) == (1.2e6, 1.51e6, 1.18e6)

@@ -6,10 +6,11 @@ from collections import Counter
 
 import pytest
 
-from tests.configs.cases import BLACKWELL, attention, hopper, moe
+from tests.configs.cases import BLACKWELL, attention, hopper, megamoe_config, moe
 from tests.search.cases import SMALL_AXES, as_megamoe, drained, small_space
 from xstage_tune.configs.defaults import default_config, heuristic_configs
 from xstage_tune.configs.resources import check_config
+from xstage_tune.configs.schema import Schedule
 from xstage_tune.errors import UsageError
 from xstage_tune.search.space import build_space, config_of, params_of
 from xstage_tune.workloads.loader import load_workload
@@ -35,6 +36,13 @@ def test_schedule_parameters_appear_only_under_their_schedule() -> None:
     }  # fmt: skip
     for config in small_space().configs:
         assert config_of(params_of(config)) == config
+
+
+def test_placement_by_share_is_among_a_config_s_values() -> None:
+    config = megamoe_config(Schedule(kind="interleaved", lead_rows=4, placement="share"))
+    params = params_of(config)
+    assert params["placement"] == "share"
+    assert config_of(params) == config
 
 
 def test_the_space_is_the_same_every_time() -> None:

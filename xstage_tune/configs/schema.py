@@ -14,6 +14,8 @@ from xstage_tune.devices.base import StoreFlavour
 from xstage_tune.profile_types import Count, Strict
 
 ScheduleKind = Literal["wave", "interleaved", "alternating", "clamped-lag"]
+#: Which SMs take Linear-2 tiles: all as many, or in proportion to their share of the drain rate.
+Placement = Literal["even", "share"]
 #: Where a finished attention tile waits for its stores: in the buffer of Q or of V, or in its own.
 OutputStaging = Literal["alias-q", "alias-v", "dedicated-x1", "dedicated-x2"]
 #: As the simulator's ``attention_order`` defines them.
@@ -29,11 +31,15 @@ class Schedule(Strict):
     ``interleaved``: Algorithm 1 with D = ``lead_rows``; the ratio of Linear-1 to Linear-2 tiles follows from
     the tile shapes. ``alternating``: today's DeepGEMM, strict 1:1 after a Linear-1 warm-up.
     ``clamped-lag``: its open Hopper change, Linear-2 clamp(0.45*units, 8, 64) units behind.
+
+    ``placement`` "share" gives Linear-2 tiles to SMs by their measured share of the drain rate
+    (``platform.arbitration``); where none was measured all SMs have the same.
     """
 
     kind: ScheduleKind
     experts_per_wave: Count | None = None
     lead_rows: Count | None = None
+    placement: Placement = "even"
 
     @model_validator(mode="after")
     def _keys_fit_the_kind(self) -> Schedule:
@@ -48,9 +54,9 @@ class Schedule(Strict):
     @property
     def label(self) -> str:
         """In a few characters, for tables."""
-        if self.kind == "wave":
-            return f"wave of {self.experts_per_wave}"
-        return f"interleaved D={self.lead_rows}" if self.kind == "interleaved" else self.kind
+        parameter = {"wave": f" of {self.experts_per_wave}", "interleaved": f" D={self.lead_rows}"}
+        placed = ", by share" if self.placement == "share" else ""
+        return f"{self.kind}{parameter.get(self.kind, '')}{placed}"
 
 
 class MegaMoeConfig(Strict):

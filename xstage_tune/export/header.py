@@ -7,16 +7,17 @@ import re
 from collections.abc import Iterator
 from typing import get_args
 
-from xstage_tune.configs.schema import OutputStaging, ScheduleKind, TileOrder
+from xstage_tune.configs.schema import OutputStaging, Placement, ScheduleKind, TileOrder
 from xstage_tune.devices.base import StoreFlavour
 from xstage_tune.export.record import TunedConfig
 from xstage_tune.report.emit import to_json
 from xstage_tune.report.format import duration
-from xstage_tune.search.space import CONDITIONAL, SCHEDULE, params_of
+from xstage_tune.search.space import CONDITIONAL, PLACEMENT, SCHEDULE, params_of
 
 #: Keys that a kernel branches on at compile time: each becomes an enum with all its values.
 _CHOICES: dict[str, tuple[str, ...]] = {
     SCHEDULE: get_args(ScheduleKind),
+    PLACEMENT: get_args(Placement),
     "store_flavour": get_args(StoreFlavour),
     "output_staging": get_args(OutputStaging),
     "tile_order": get_args(TileOrder),
@@ -81,6 +82,7 @@ def _constants(tuned: TunedConfig) -> Iterator[str]:
     params = params_of(tuned.config)
     if SCHEDULE in params:
         params |= {name: params.get(name, 0) for name in CONDITIONAL}
+        params.setdefault(PLACEMENT, "even")
     for key, value in params.items():
         if key in _CHOICES:
             enum = _pascal(key)

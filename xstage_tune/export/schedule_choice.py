@@ -80,10 +80,11 @@ def choose(tuned: TunedConfig, tokens_per_local_expert: ArrayLike) -> ScheduleCh
     load = _load(model, config, tokens)
     saved = _wave_stall_ns(model, load) - _interleaved_stall_ns(model, load)
     cost = _interleaved_exposed_ns(model, load) - _wave_exposed_ns(model, load)
+    placement = config.schedule.placement
     if _interleave(saved - cost, load.mainloop_ns(model), config.schedule.kind):
-        schedule = Schedule(kind="interleaved", lead_rows=model.lead_rows)
+        schedule = Schedule(kind="interleaved", lead_rows=model.lead_rows, placement=placement)
     else:
-        schedule = Schedule(kind="wave", experts_per_wave=model.experts_per_wave)
+        schedule = Schedule(kind="wave", experts_per_wave=model.experts_per_wave, placement=placement)
     return ScheduleChoice(schedule, saved, cost, tuned)
 
 

@@ -23,6 +23,8 @@ Params = dict[str, Value]
 SCHEDULE = "schedule"
 #: Axes that only exist under one schedule.
 CONDITIONAL = {"experts_per_wave": "wave", "lead_rows": "interleaved"}
+#: Of a schedule; no axis of its own, and left out of a config's values where it is "even".
+PLACEMENT = "placement"
 
 _LEADS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 
@@ -135,6 +137,8 @@ def params_of(config: KernelConfig) -> Params:
             value = getattr(config.schedule, name)
             if value is not None:
                 params[name] = value
+        if config.schedule.placement != "even":
+            params[PLACEMENT] = config.schedule.placement
     return params
 
 
@@ -143,7 +147,8 @@ def config_of(params: Mapping[str, Any]) -> KernelConfig:
     if SCHEDULE not in params:
         return AttentionConfig.model_validate(dict(params))
     keys = dict(params)
-    schedule = {"kind": keys.pop(SCHEDULE)} | {name: keys.pop(name) for name in CONDITIONAL if name in keys}
+    of_schedule = [name for name in (*CONDITIONAL, PLACEMENT) if name in keys]
+    schedule = {"kind": keys.pop(SCHEDULE)} | {name: keys.pop(name) for name in of_schedule}
     return MegaMoeConfig.model_validate(keys | {SCHEDULE: schedule})
 
 
