@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xstage_tune.configs.schema import KernelConfig, MegaMoeConfig
-from xstage_tune.devices.simulated_kernels import Launch, SimulatedKernels, moe_grid, simulator_schedule
+from xstage_tune.devices.fused_launch import moe_grid, order_schedule
+from xstage_tune.devices.simulated_kernels import Launch, SimulatedKernels
 from xstage_tune.devices.simulator.megamoe_order import LINEAR2, megamoe_order
 from xstage_tune.devices.simulator.pipeline import PipelineRun
 from xstage_tune.devices.simulator.traces import occupancy
@@ -92,7 +93,7 @@ class Simulations:
         if not isinstance(config, MegaMoeConfig) or not isinstance(self._workload, MoeWorkload):
             return None
         grid = moe_grid(config, self._workload, self._platform)
-        linear2: NDArray[np.bool_] = megamoe_order(grid, simulator_schedule(config.schedule)).layer == LINEAR2
+        linear2: NDArray[np.bool_] = megamoe_order(grid, order_schedule(config.schedule)).layer == LINEAR2
         return linear2
 
 

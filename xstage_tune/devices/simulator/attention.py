@@ -52,8 +52,7 @@ def attention_streams(
 ) -> Streams:
     """Streams of a launch. A partial tile takes a full Q-loop but stores only the rows that it has."""
     gap_ns = loop.gap_ns(grid.tokens)
-    remote_bytes: Floats = order.remote_rows * np.float64(stores.row_bytes)
-    local_bytes = order.rows * stores.row_bytes - remote_bytes
+    local_bytes, remote_bytes = output_store_bytes(order, stores)
     return independent_streams(
         order.first,
         np.full(order.head.size, gap_ns),
@@ -61,3 +60,10 @@ def attention_streams(
         remote_bytes=remote_bytes,
         slot_offset_ns=min(loop.cover_ns, gap_ns),
     )
+
+
+def output_store_bytes(order: AttentionOrder, stores: OutputStores) -> tuple[Floats, Floats]:
+    """What each tile stores locally and remotely, ``[n]`` each, in bytes."""
+    remote: Floats = order.remote_rows * np.float64(stores.row_bytes)
+    local: Floats = (order.rows - order.remote_rows) * np.float64(stores.row_bytes)
+    return local, remote

@@ -64,11 +64,7 @@ def megamoe_streams(
     Raises:
         UsageError: the ring is too small for the order, which would deadlock.
     """
-    linear2 = order.layer == LINEAR2
-    tokens = grid.row_tokens[order.row]
-    combine = np.where(linear2, tokens * stores.l2_bytes_per_token, 0.0)
-    remote = combine * stores.remote_fraction
-    local = np.where(linear2, combine - remote, tokens * stores.l1_bytes_per_token)
+    local, remote = moe_store_bytes(grid, order, stores)
     waits_on, signals, counters = _counters(grid, order, ring_rows, dependencies)
     return Streams(
         first=order.first,
@@ -78,9 +74,18 @@ def megamoe_streams(
         slot_offset_ns=np.zeros(order.layer.size),
         waits_on=waits_on,
         signals=signals,
-        signals_at_end=linear2,
+        signals_at_end=order.layer == LINEAR2,
         counters=counters,
     )
+
+
+def moe_store_bytes(grid: MoeGrid, order: MoeOrder, stores: MoeStores) -> tuple[Floats, Floats]:
+    """What each tile stores locally and remotely, ``[n]`` each, in bytes."""
+    linear2 = order.layer == LINEAR2
+    tokens = grid.row_tokens[order.row]
+    combine = np.where(linear2, tokens * stores.l2_bytes_per_token, 0.0)
+    remote = combine * stores.remote_fraction
+    return np.where(linear2, combine - remote, tokens * stores.l1_bytes_per_token), remote
 
 
 def _counters(

@@ -1,0 +1,247 @@
+"""From a config of a fused kernel to the tiles of its launch, on the rank that sets the workload's time."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xstage_tune.configs.architecture import architecture_of
+from xstage_tune.configs.resources import require_feasible
+from xstage_tune.configs.schema import AttentionConfig, KernelConfig, MegaMoeConfig
+from xstage_tune.configs.schema import Schedule as ScheduleConfig
+from xstage_tune.devices.base import StoreFlavour
+from xstage_tune.devices.simulator import megamoe_order as orders
+from xstage_tune.devices.simulator.attention import (
+    OutputStores,
+    QLoop,
+    attention_streams,
+    output_store_bytes,
+)
+from xstage_tune.devices.simulator.attention_order import AttentionGrid, attention_order
+from xstage_tune.devices.simulator.compute import MoeShape, compute_model, moe_mainloop_ns
+from xstage_tune.devices.simulator.megamoe import (
+    MoeStores,
+    given_mainloop_ns,
+    megamoe_streams,
+    moe_store_bytes,
+)
+from xstage_tune.devices.skeletons import MoeScheduling
+from xstage_tune.devices.streams import Floats, Streams
+from xstage_tune.devices.tile_times import attention_tile_times, moe_tile_times
+from xstage_tune.errors import UsageError
+from xstage_tune.platforms.schema import PlatformProfile
+from xstage_tune.workloads.routing import busiest_rank, local_tokens_per_expert
+from xstage_tune.workloads.schema import OUTPUT_BYTES, AttentionWorkload, MoeWorkload, Workload
+
+_SLOTS = {"alias-q": 1, "alias-v": 1, "dedicated-x1": 1, "dedicated-x2": 2}
+
+
+@dataclass(frozen=True, slots=True)
+class GivenTimes:
+    """Tile times that are known, in ns; None leaves one to the compute model.
+
+    Args:
+        l1_ns, l2_ns: mainloops of MegaMoE's tiles, both or neither.
+        q_ns: the Q-loop of attention.
+        epilogue_ns: what the issue role spends on a full tile beyond its stores.
+    """
+
+    l1_ns: float | None = None
+    l2_ns: float | None = None
+    q_ns: float | None = None
+    epilogue_ns: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FusedLaunch:
+    """A config made ready to run.
+
+    Args:
+        streams: the tiles of each SM; ``staging_ns`` is the epilogue, without any store.
+        local_bytes: ``[n]`` what each tile stores to the GPU's own memory.
+        staging_slots: S.
+        flavour: of the stores.
+        scheduling: MegaMoE's tiles and the order of them; None for attention.
+        linear2: ``[n]`` whether a tile is of Linear-2; None for attention.
+    """
+
+    streams: Streams
+    local_bytes: Floats
+    staging_slots: int
+    flavour: StoreFlavour
+    scheduling: MoeScheduling | None = None
+    linear2: NDArray[np.bool_] | None = None
+
+
+def fused_launch(
+    workload: Workload,
+    config: KernelConfig,
+    platform: PlatformProfile,
+    *,
+    given: GivenTimes | None = None,
+    dependencies: bool = True,
+) -> FusedLaunch:
+    """The launch of a config on the rank that receives most.
+
+    Args:
+        given: tile times in place of the compute model's.
+        dependencies: False runs Linear-2 tiles as if their inputs were ready.
+
+    Raises:
+        UsageError: the config does not fit the workload or the platform, or the platform lacks compute
+            figures.
+    """
+    require_feasible(config, workload, platform)
+    times = given or GivenTimes()
+    if isinstance(config, MegaMoeConfig) and isinstance(workload, MoeWorkload):
+        return _moe_launch(config, workload, platform, times, dependencies)
+    if isinstance(config, AttentionConfig) and isinstance(workload, AttentionWorkload):
+        return _attention_launch(config, workload, platform, times)
+    raise UsageError(f"a config of kind '{config.kind}' does not fit the workload '{workload.name}'")
+
+
+def order_schedule(schedule: ScheduleConfig) -> orders.Schedule:
+    """A config's schedule as the tile order."""
+    if schedule.kind == "wave" and schedule.experts_per_wave is not None:
+        return orders.ExpertWave(schedule.experts_per_wave)
+    if schedule.kind == "interleaved" and schedule.lead_rows is not None:
+        return orders.Interleaved(schedule.lead_rows)
+    return orders.Alternating() if schedule.kind == "alternating" else orders.ClampedLag()
+
+
+def moe_grid(config: MegaMoeConfig, workload: MoeWorkload, platform: PlatformProfile) -> orders.MoeGrid:
+    """The tiles of the rank that receives most."""
+    tokens = local_tokens_per_expert(workload, busiest_rank(workload))
+    return orders.MoeGrid(
+        tokens_per_expert=tuple(tokens.tolist()),
+        block_m=config.block_m,
+        l1_tiles=workload.linear1_shape[0] // config.block_n,
+        l2_tiles=workload.linear2_shape[0] // config.block_n,
+        sms=platform.gpu.sm_count,
+        cta_group=architecture_of(platform).cta_group,
+    )
+
+
+def _moe_launch(
+    config: MegaMoeConfig,
+    workload: MoeWorkload,
+    platform: PlatformProfile,
+    given: GivenTimes,
+    dependencies: bool,
+) -> FusedLaunch:
+    grid, schedule = moe_grid(config, workload, platform), order_schedule(config.schedule)
+    order = orders.megamoe_order(grid, schedule)
+    stores = MoeStores(
+        # SwiGLU makes one output of a gate and an up column.
+        l1_bytes_per_token=config.block_n / 2 * workload.activation_bytes,
+        l2_bytes_per_token=float(config.block_n * OUTPUT_BYTES),
+        remote_fraction=workload.combine_remote_fraction,
+        local_bytes_per_ns=math.inf,
+    )
+    if given.l1_ns is not None and given.l2_ns is not None:
+        mainloop_ns = given_mainloop_ns(order, l1_ns=given.l1_ns, l2_ns=given.l2_ns)
+    else:
+        mainloop_ns = _mainloop_ns(config, workload, platform, grid, order)
+    streams = megamoe_streams(grid, order, mainloop_ns, stores, dependencies=dependencies)
+    if given.epilogue_ns is None:
+        per_token_ns = moe_tile_times(config, workload, platform).epilogue_ns_per_token
+    else:
+        per_token_ns = given.epilogue_ns / config.block_m
+    # Accumulators in registers leave them at the mainloop's end, when they need a buffer; in tensor memory
+    # they need one from its begin.
+    in_registers = not architecture_of(platform).tensor_memory
+    local_bytes, _ = moe_store_bytes(grid, order, stores)
+    return FusedLaunch(
+        streams=replace(
+            streams,
+            staging_ns=grid.row_tokens[order.row] * per_token_ns,
+            slot_offset_ns=streams.mainloop_ns if in_registers else streams.slot_offset_ns,
+        ),
+        local_bytes=local_bytes,
+        staging_slots=config.staging_depth,
+        flavour=config.store_flavour,
+        scheduling=MoeScheduling(grid, schedule),
+        linear2=order.layer == orders.LINEAR2,
+    )
+
+
+def _mainloop_ns(
+    config: MegaMoeConfig,
+    workload: MoeWorkload,
+    platform: PlatformProfile,
+    grid: orders.MoeGrid,
+    order: orders.MoeOrder,
+) -> Floats:
+    """Mainloops with weights from memory, none shorter than its operands' way from L2."""
+    times = moe_tile_times(config, workload, platform)
+    model = replace(compute_model(platform, workload.tensor_dtype), efficiency=times.efficiency)
+    shape = MoeShape(
+        hidden=workload.hidden,
+        intermediate=workload.intermediate,
+        block_n=times.block_n,
+        weight_bytes=workload.weight_bytes,
+        activation_bytes=workload.activation_bytes,
+    )
+    depth = np.where(order.layer == orders.LINEAR1, workload.hidden, workload.intermediate)
+    from_l2 = times.fill_ns + times.load_ns(grid.row_tokens[order.row], depth)
+    return np.maximum(moe_mainloop_ns(model, shape, grid, order), from_l2)
+
+
+def _attention_launch(
+    config: AttentionConfig, workload: AttentionWorkload, platform: PlatformProfile, given: GivenTimes
+) -> FusedLaunch:
+    loop, epilogue_ns = _attention_times(config, workload, platform, given)
+    grid = AttentionGrid(
+        heads=workload.local_heads,
+        tokens=workload.tokens,
+        block_m=config.block_m,
+        sms=platform.gpu.sm_count,
+        ranks=workload.degree,
+        rank=0 if workload.remote_fraction is None else None,
+    )
+    stores = OutputStores(
+        row_bytes=float(workload.head_dim * OUTPUT_BYTES), local_bytes_per_ns=math.inf, fixed_ns=epilogue_ns
+    )
+    order = attention_order(grid, config.tile_order)
+    streams = attention_streams(grid, order, loop, stores)
+    local_bytes, remote_bytes = output_store_bytes(order, stores)
+    if workload.remote_fraction is not None:
+        local_bytes = remote_bytes * (1.0 - workload.remote_fraction)
+        remote_bytes = remote_bytes * workload.remote_fraction
+    return FusedLaunch(
+        streams=replace(
+            streams,
+            remote_bytes=remote_bytes,
+            slot_offset_ns=_slot_offset_ns(config, streams, loop.cover_ns),
+        ),
+        local_bytes=local_bytes,
+        staging_slots=_SLOTS[config.output_staging],
+        flavour=config.store_flavour,
+    )
+
+
+def _attention_times(
+    config: AttentionConfig, workload: AttentionWorkload, platform: PlatformProfile, given: GivenTimes
+) -> tuple[QLoop, float]:
+    """The Q-loop, and the epilogue of a tile in ns."""
+    times = attention_tile_times(config, workload, platform)
+    loop = QLoop(config.block_n, times.kv_tile_ns, times.fixed_ns, times.cover_ns)
+    if given.q_ns is not None:
+        kv_tile_ns = given.q_ns / -(-workload.tokens // config.block_n)
+        loop = QLoop(config.block_n, kv_tile_ns, cover_ns=kv_tile_ns / 2)
+    return loop, times.epilogue_ns if given.epilogue_ns is None else given.epilogue_ns
+
+
+def _slot_offset_ns(config: AttentionConfig, streams: Streams, cover_ns: float) -> Floats:
+    """How far a Q-loop gets while the tile before it is stored.
+
+    The buffer of Q is needed at once, that of V after the first product, an own one only at the end.
+    """
+    if config.output_staging == "alias-q":
+        return np.zeros(streams.tiles)
+    if config.output_staging == "alias-v":
+        return np.minimum(cover_ns, streams.mainloop_ns)
+    return streams.mainloop_ns
