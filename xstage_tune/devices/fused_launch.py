@@ -150,6 +150,7 @@ def _moe_launch(
         per_token_ns = moe_tile_times(config, workload, platform).epilogue_ns_per_token
     else:
         per_token_ns = given.epilogue_ns / config.block_m
+    epilogue_ns: Floats = grid.row_tokens[order.row] * np.float64(per_token_ns)
     # Accumulators in registers leave them at the mainloop's end, when they need a buffer; in tensor memory
     # they need one from its begin.
     in_registers = not architecture_of(platform).tensor_memory
@@ -157,7 +158,7 @@ def _moe_launch(
     return FusedLaunch(
         streams=replace(
             streams,
-            staging_ns=grid.row_tokens[order.row] * per_token_ns,
+            staging_ns=epilogue_ns,
             slot_offset_ns=streams.mainloop_ns if in_registers else streams.slot_offset_ns,
         ),
         local_bytes=local_bytes,

@@ -12,14 +12,12 @@ from xstage_tune.devices.kernels import KernelRun
 from xstage_tune.devices.simulator.drain import DrainModel, drain_model
 from xstage_tune.devices.simulator.pipeline import PipelineConfig, PipelineRun, simulate
 from xstage_tune.devices.streams import Streams
-from xstage_tune.devices.tile_times import SIGNAL_NS, local_store_bytes_per_ns
+from xstage_tune.devices.tile_times import COMPLETION_LATENCY_NS, SIGNAL_NS, local_store_bytes_per_ns
 from xstage_tune.platforms.schema import PlatformProfile
 from xstage_tune.workloads.schema import Workload
 
 # CTAs of a launch begin up to a microsecond apart, which is what desynchronises them (seen on an H200).
 _START_JITTER_NS = 1000.0
-# From the last byte's leaving to its being visible: one way over NVLink (MSCCL++).
-_COMPLETION_LATENCY_NS = 800.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +42,7 @@ class Launch:
             staging_slots=self.staging_slots,
             signal_ns=SIGNAL_NS,
             completion_coupled=completion_coupled,
-            completion_latency_ns=_COMPLETION_LATENCY_NS if completion_coupled else 0.0,
+            completion_latency_ns=COMPLETION_LATENCY_NS if completion_coupled else 0.0,
             start_jitter_ns=_START_JITTER_NS,
             seed=seed,
             trace_occupancy=trace_occupancy,

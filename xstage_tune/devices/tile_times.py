@@ -26,6 +26,8 @@ Ints = NDArray[np.int64]
 ROW_GRANULARITY = 16
 #: A signal through memory is seen this much later by another SM (ParallelKittens, arXiv 2511.13940).
 SIGNAL_NS = 832.0
+#: From the last byte's leaving to its being visible: one way over NVLink (MSCCL++).
+COMPLETION_LATENCY_NS = 800.0
 
 # Not in a platform profile, so the same everywhere. An SM's port to L2 is 64 bytes wide. A bulk copy takes
 # about half a microsecond: an L2 hit of 260 cycles (arXiv 2402.13499, H100) behind a queue of others.

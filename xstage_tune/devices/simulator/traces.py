@@ -71,24 +71,23 @@ def span_rows(
 def pipeline_spans(run: PipelineRun) -> SpanTable:
     """Spans of every tile: MAINLOOP, ISSUE (T_RS), and the waits that took any time.
 
-    ``index`` is the tile's place in its SM's order. Where a tile takes its slot at the start of its
-    mainloop, the stall precedes the MAINLOOP span; else it lies inside.
+    ``index`` is the tile's place in its SM's order. A mainloop that waits for its slot on the way has two
+    MAINLOOP spans, one before and one after the wait.
     """
     streams, times = run.streams, run.times
     sm = streams.sm_of_tile()
     place = np.arange(streams.tiles) - streams.first[sm]
     slot_at = times.begin + streams.slot_offset_ns
-    entered = np.where(streams.slot_offset_ns > 0, times.begin, times.begin + times.stall)
-    parts = [
-        span_rows(sm, place, entered, times.end, kind=SpanKind.MAINLOOP, role=MAINLOOP_ROLE),
-        span_rows(sm, place, times.issue, times.accepted, kind=SpanKind.ISSUE, role=ISSUE_ROLE),
-    ]
-    waits = (
-        (SpanKind.STAGING_STALL, slot_at, slot_at + times.stall),
-        (SpanKind.DEPENDENCY_WAIT, times.ready, times.begin),
+    waited = times.stall > 0
+    from_begin = ~waited | (streams.slot_offset_ns > 0)
+    parts = [span_rows(sm, place, times.issue, times.accepted, kind=SpanKind.ISSUE, role=ISSUE_ROLE)]
+    intervals = (
+        (SpanKind.MAINLOOP, times.begin, np.where(waited, slot_at, times.end), from_begin),
+        (SpanKind.MAINLOOP, slot_at + times.stall, times.end, waited & (times.end > slot_at + times.stall)),
+        (SpanKind.STAGING_STALL, slot_at, slot_at + times.stall, waited),
+        (SpanKind.DEPENDENCY_WAIT, times.ready, times.begin, times.begin > times.ready),
     )
-    for kind, begin, end in waits:
-        some = end > begin
+    for kind, begin, end, some in intervals:
         parts.append(span_rows(sm[some], place[some], begin[some], end[some], kind=kind, role=MAINLOOP_ROLE))
     spans = np.concatenate(parts)
     spans = spans[np.lexsort((spans["begin_ticks"], spans["lane"]))]

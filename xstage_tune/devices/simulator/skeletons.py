@@ -1,0 +1,142 @@
+"""Skeletons on the event simulator: what the calibrated platform says that a GPU would do."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import numpy as np
+
+from xstage_tune.devices.base import DeviceDescription, LaunchInfo, StoreFlavour, Verification
+from xstage_tune.devices.simulator.drain import drain_model
+from xstage_tune.devices.simulator.pipeline import PipelineConfig, PipelineRun, simulate
+from xstage_tune.devices.simulator.traces import pipeline_spans
+from xstage_tune.devices.skeletons import Skeleton, SkeletonRun
+from xstage_tune.devices.streams import Floats
+from xstage_tune.devices.tile_times import COMPLETION_LATENCY_NS, SIGNAL_NS
+from xstage_tune.errors import UsageError
+from xstage_tune.platforms.queries import issue_ns
+from xstage_tune.platforms.schema import PlatformProfile
+
+#: CTAs start on one deadline of a common timer, as near to it as its tick lets them (an H200's).
+_START_JITTER_NS = 32.0
+
+
+class SimulatedSkeletons:
+    """The simulator as a :class:`~xstage_tune.devices.skeletons.SkeletonDevice`.
+
+    The n-th launch of one label starts its CTAs by seed ``seed + n``: the same calls, the same times, and
+    repeat n of any two skeletons by the same draw.
+    """
+
+    identity = "simulator"
+
+    def __init__(self, platform: PlatformProfile, *, seed: int = 0) -> None:
+        self._platform = platform
+        self._seed = seed
+        self._launched: Counter[str] = Counter()
+
+    def describe(self) -> DeviceDescription:
+        """The platform's GPU, marked as simulated."""
+        gpu = self._platform.gpu
+        return DeviceDescription(
+            kind="simulator",
+            name=gpu.name,
+            uuid="",
+            architecture=gpu.architecture,
+            sm_count=gpu.sm_count,
+            l2_bytes=gpu.l2_bytes,
+            memory_bytes=0,
+            max_sm_clock_mhz=int(gpu.sm_clock_mhz),
+            driver="",
+            cuda="",
+            nvrtc="",
+            paths=(self._platform.path,),
+        )
+
+    def label_launches(self, run_id: str) -> None:
+        """Nothing to label: no kernel is launched."""
+
+    def run_skeletons(self, skeletons: Sequence[Skeleton]) -> Iterator[SkeletonRun]:
+        """Simulate the skeletons in order.
+
+        Raises:
+            UsageError: the platform was calibrated for another path or GPU, lacks T0 or Q of the flavour, or
+                the tile order deadlocks.
+        """
+        for skeleton in skeletons:
+            began_at, began = datetime.now(UTC), time.perf_counter_ns()
+            seed = self._seed + self._launched[skeleton.label]
+            self._launched[skeleton.label] += 1
+            run = simulate_skeleton(skeleton, self._platform, seed=seed)
+            yield SkeletonRun(
+                skeleton=skeleton,
+                table=pipeline_spans(run),
+                makespan_ns=run.makespan_ns,
+                verification=Verification(checked_bytes=0, mismatched_bytes=0),
+                launch=LaunchInfo(
+                    kernel="simulator",
+                    kernel_sha256="",
+                    registers=0,
+                    spill_bytes=0,
+                    shared_bytes=0,
+                    timer_tick_ns=1,
+                    elapsed_ns=time.perf_counter_ns() - began,
+                    started_at=began_at.isoformat(timespec="microseconds"),
+                ),
+            )
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def simulate_skeleton(
+    skeleton: Skeleton, platform: PlatformProfile, *, seed: int = 0, trace_occupancy: bool = False
+) -> PipelineRun:
+    """One launch of a skeleton, from the platform's R, Q, T0 and ports alone.
+
+    Raises:
+        UsageError: as :meth:`SimulatedSkeletons.run_skeletons`.
+    """
+    if skeleton.path != platform.path:
+        raise UsageError(
+            f"platform '{platform.name}' was calibrated for path '{platform.path}', not '{skeleton.path}'",
+            "choose its path, or a platform of this one: xstage-tune platforms list",
+        )
+    streams = skeleton.streams
+    local_ns = local_stores_ns(platform, skeleton.flavour, skeleton.local_bytes, streams.remote_bytes)
+    config = PipelineConfig(
+        staging_slots=skeleton.staging_slots,
+        signal_ns=SIGNAL_NS,
+        completion_coupled=skeleton.completion_coupled,
+        completion_latency_ns=COMPLETION_LATENCY_NS if skeleton.completion_coupled else 0.0,
+        start_jitter_ns=_START_JITTER_NS,
+        seed=seed,
+        trace_occupancy=trace_occupancy,
+    )
+    drain = drain_model(platform, flavour=skeleton.flavour)
+    return simulate(replace(streams, staging_ns=streams.staging_ns + local_ns), drain, config)
+
+
+def local_stores_ns(
+    platform: PlatformProfile, flavour: StoreFlavour, local_bytes: Floats, remote_bytes: Floats
+) -> Floats:
+    """Time of each tile's local stores, ``[n]``: what T0 of the whole tile exceeds T0 of its remote part by.
+
+    A GPU's own memory takes an SM's stores as fast as a remote path without backpressure: a calibration's
+    local control shows it.
+    """
+    time_ns: Floats = _free_issue_ns(platform, flavour, local_bytes + remote_bytes)
+    return np.maximum(0.0, time_ns - _free_issue_ns(platform, flavour, remote_bytes))
+
+
+def _free_issue_ns(platform: PlatformProfile, flavour: StoreFlavour, burst_bytes: Floats) -> Floats:
+    """T0, 0 for no bytes."""
+    sizes, index = np.unique(burst_bytes, return_inverse=True)
+    stores = sizes > 0
+    time_ns = np.zeros(sizes.size)
+    time_ns[stores] = issue_ns(platform, flavour, platform.gpu.sm_count, sizes[stores])
+    return time_ns[index]
