@@ -10,8 +10,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from xstage_tune.devices.base import DeviceDescription, LaunchInfo, StoreFlavour, StorePath, Verification
 from xstage_tune.devices.simulator.megamoe_order import MoeGrid, Schedule
+from xstage_tune.devices.simulator.moe_placement import Placement
 from xstage_tune.devices.streams import Floats, Streams
 from xstage_tune.spans import SpanTable
 
@@ -22,6 +26,24 @@ class MoeScheduling:
 
     grid: MoeGrid
     schedule: Schedule
+    placement: Placement | None = None
+
+
+#: What one SM did in all, exact however few of its spans were kept; times in ns.
+LANE_TOTALS_DTYPE = np.dtype(
+    [
+        ("tiles", "<u4"),
+        ("remote_tiles", "<u4"),  # of them, those with remote bytes
+        ("mainloop_ns", "<f8"),
+        ("staging_stall_ns", "<f8"),
+        ("dependency_wait_ns", "<f8"),
+        ("issue_ns", "<f8"),  # T_RS of all tiles
+        ("remote_issue_ns", "<f8"),  # T_RS of the tiles with remote bytes
+        ("completion_ns", "<f8"),  # waits for visibility, after T_RS; completion-coupled only
+        ("signal_ns", "<f8"),  # from a tile's last local store accepted to its counter's being raised
+        ("finish_ns", "<f8"),  # from the common start until its last store is accepted
+    ]
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +56,7 @@ class Skeleton:
             its stores (a spin); on a device the stores take their own time.
         local_bytes: ``[n]`` what each tile stores to the GPU's own memory, before its remote bytes.
         staging_slots: S.
-        flavour: of all stores.
+        flavour: of all stores, but those of a tile that others wait for: these leave as bulk copies.
         path: of the remote stores.
         scheduling: MegaMoE only: the device computes the order by itself, and it must equal ``streams``.
         completion_coupled: the issue role waits until a tile's stores are visible to their owner.
@@ -54,15 +76,21 @@ class Skeleton:
 class SkeletonRun:
     """The outcome of one launch of a :class:`Skeleton`.
 
-    Spans are MAINLOOP (the spin, without the waits), STAGING_STALL, DEPENDENCY_WAIT (role 0) and ISSUE (T_RS: a
-    tile is ready until its last store is accepted; role 1); ``index`` is the tile's place on its SM.
+    Spans are MAINLOOP (the spin, without the waits: two spans where the slot is taken in the middle of it),
+    STAGING_STALL, DEPENDENCY_WAIT (role 0) and ISSUE (T_RS: the issue role turns to a finished tile until its
+    last store is accepted; role 1); ``index`` is the tile's place on its SM. A launch whose spans do not fit
+    beside its slots keeps those of every so many tiles.
 
     Args:
+        totals: ``[SMs]`` of :data:`LANE_TOTALS_DTYPE`, over all tiles.
+        kept_fraction: part of the tiles whose spans are in ``table``, evenly spread over each SM's order.
         makespan_ns: from the common start until the last store of the last SM is accepted.
     """
 
     skeleton: Skeleton
     table: SpanTable
+    totals: NDArray[np.void]
+    kept_fraction: float
     makespan_ns: float
     verification: Verification
     launch: LaunchInfo
@@ -86,7 +114,8 @@ class SkeletonDevice(Protocol):
         """Run the skeletons in order, yielding each as soon as it is measured.
 
         Raises:
-            UsageError: a skeleton does not fit the device (says how many staging slots would).
+            UsageError: a skeleton does not fit the device (says how many staging slots would), a mainloop is
+                0, or longer than a launch may take.
             DeviceError: the device cannot run one, or a wait inside it ran out (names CTA, role, tile,
                 expected and seen).
         """

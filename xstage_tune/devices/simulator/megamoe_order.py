@@ -19,6 +19,10 @@ scheduler              lead(p)                                                  
 
 Merged, then strided: instance g takes groups g, g + G, ... of the one merged order. Strided, then
 merged: instance g has a cursor on each stream, both at g with stride G, and merges what they give.
+``kernels/megamoe/scheduler.cuh`` is the same order one tile at a time, as a kernel finds it.
+
+With a :class:`~.moe_placement.Placement` every scheduler deals the streams first, each by its own weights,
+and merges what an instance was dealt; lead(p) is the same.
 
 **Why nothing deadlocks.** On every instance (a) each stream comes in ascending rows, and (b) a Linear-2
 group of row p follows all of the instance's own Linear-1 groups of rows <= p, because lead(p) >= p + 1: in
@@ -49,6 +53,7 @@ from xstage_tune.configs.static_schedules import (
     clamped_lag_units,
     wave_experts,
 )
+from xstage_tune.devices.simulator.moe_placement import Placement, deal
 from xstage_tune.errors import UsageError
 
 Ints = NDArray[np.int64]
@@ -213,22 +218,33 @@ class MoeOrder:
         return needed
 
 
-def megamoe_order(grid: MoeGrid, schedule: Schedule) -> MoeOrder:
-    """Every tile of both layers, in the order of each SM.
+def megamoe_order(grid: MoeGrid, schedule: Schedule, placement: Placement | None = None) -> MoeOrder:
+    """Every tile of both layers, in the order of each SM; without a placement all SMs take as many.
 
     Raises:
-        UsageError: a wave, lead or warm-up is out of range.
+        UsageError: a wave, lead or warm-up is out of range, or the placement is for other instances.
     """
     _require_sound(schedule)
-    if isinstance(schedule, ExpertWave | ClampedLag):
-        layer, group = _merge(grid, _lead_rows(grid, schedule), instance=0, stride=1)
+    if placement is None and isinstance(schedule, ExpertWave | ClampedLag):
+        layer, group = _merge(grid, _lead_rows(grid, schedule), *_whole_streams(grid))
         parts = [(layer[g :: grid.instances], group[g :: grid.instances]) for g in range(grid.instances)]
-    elif isinstance(schedule, Interleaved):
-        lead = _lead_rows(grid, schedule)
-        parts = [_merge(grid, lead, instance=g, stride=grid.instances) for g in range(grid.instances)]
-    else:
-        parts = _alternate(grid, schedule)
-    return _by_sm(grid, parts)
+        return _by_sm(grid, parts)
+    streams = _dealt_streams(grid, placement)
+    if isinstance(schedule, Alternating):
+        return _by_sm(grid, _alternate(grid, alternating_warmup(grid, schedule, placement), streams))
+    lead = _lead_rows(grid, schedule)
+    return _by_sm(grid, [_merge(grid, lead, k1, k2) for k1, k2 in streams])
+
+
+def alternating_warmup(grid: MoeGrid, schedule: Alternating, placement: Placement | None = None) -> int:
+    """Linear-1 groups before an instance's first Linear-2: the schedule's, or the default (which see)."""
+    if schedule.warmup_groups is not None:
+        return schedule.warmup_groups
+    most = 0
+    for k1, k2 in _dealt_streams(grid, placement):
+        due = _count_before(grid, k2 // grid.l2_groups + 1, k1) - np.arange(k2.size)
+        most = max(most, int(due.max(initial=0)))
+    return 1 + most
 
 
 def _require_sound(schedule: Schedule) -> None:
@@ -267,45 +283,53 @@ def _clamped_lag_rows(grid: MoeGrid) -> Ints:
     return lead
 
 
-def _merge(grid: MoeGrid, lead: Ints, *, instance: int, stride: int) -> tuple[NDArray[np.int8], Ints]:
-    """Merge the groups ``instance, instance + stride, ...`` of both streams by lead(p)."""
-    k2 = np.arange(instance, grid.rows * grid.l2_groups, stride)
-    l1_before = _count_before(grid, lead[k2 // grid.l2_groups], instance, stride)
-    return _interlace(grid, l1_before, instance, stride)
+def _whole_streams(grid: MoeGrid) -> tuple[Ints, Ints]:
+    return np.arange(grid.rows * grid.l1_groups), np.arange(grid.rows * grid.l2_groups)
 
 
-def _count_before(grid: MoeGrid, lead: Ints, instance: int, stride: int) -> Ints:
-    """How many of the instance's Linear-1 groups lie in rows below each ``lead``."""
-    total = max(0, -(-(grid.rows * grid.l1_groups - instance) // stride))
-    return np.clip(-(-(lead * grid.l1_groups - instance) // stride), 0, total)
+def _dealt_streams(grid: MoeGrid, placement: Placement | None) -> list[tuple[Ints, Ints]]:
+    """Groups of Linear-1 and of Linear-2 that each instance takes, ascending."""
+    if placement is None:
+        placement = Placement((1,) * grid.instances, (1,) * grid.instances)
+    if len(placement.l1_weights) != grid.instances:
+        raise UsageError(
+            f"a placement of {len(placement.l1_weights)} instances does not fit {grid.instances}"
+        )
+    l1, l2 = _whole_streams(grid)
+    dealt = deal(l1.size, placement.l1_weights), deal(l2.size, placement.l2_weights)
+    return list(zip(*dealt, strict=True))
 
 
-def _interlace(grid: MoeGrid, l1_before: Ints, instance: int, stride: int) -> tuple[NDArray[np.int8], Ints]:
+def _merge(grid: MoeGrid, lead: Ints, k1: Ints, k2: Ints) -> tuple[NDArray[np.int8], Ints]:
+    """Merge groups ``k1`` of Linear-1 and ``k2`` of Linear-2 by lead(p)."""
+    return _interlace(k1, k2, _count_before(grid, lead[k2 // grid.l2_groups], k1))
+
+
+def _count_before(grid: MoeGrid, lead: Ints, k1: Ints) -> Ints:
+    """How many of the Linear-1 groups ``k1`` lie in rows below each ``lead``."""
+    before: Ints = np.searchsorted(k1, lead * grid.l1_groups)
+    return before
+
+
+def _interlace(k1: Ints, k2: Ints, l1_before: Ints) -> tuple[NDArray[np.int8], Ints]:
     """Layer and group in order, where ``l1_before[j]`` Linear-1 groups precede the j-th Linear-2 group."""
-    k1 = np.arange(instance, grid.rows * grid.l1_groups, stride)
-    at2 = l1_before + np.arange(l1_before.size)
-    layer = np.full(k1.size + l1_before.size, LINEAR1, np.int8)
+    at2 = l1_before + np.arange(k2.size)
+    layer = np.full(k1.size + k2.size, LINEAR1, np.int8)
     layer[at2] = LINEAR2
     group = np.empty(layer.size, np.int64)
     group[layer == LINEAR1] = k1
-    group[at2] = instance + stride * np.arange(l1_before.size)
+    group[at2] = k2
     return layer, group
 
 
-def _alternate(grid: MoeGrid, schedule: Alternating) -> list[tuple[NDArray[np.int8], Ints]]:
-    stride = grid.instances
-    least = []
-    for g in range(stride):
-        row = np.arange(g, grid.rows * grid.l2_groups, stride) // grid.l2_groups
-        least.append(_count_before(grid, row + 1, g, stride))
-    warmup = schedule.warmup_groups
-    if warmup is None:
-        warmup = 1 + max(int((count - np.arange(count.size)).max(initial=0)) for count in least)
+def _alternate(
+    grid: MoeGrid, warmup: int, streams: list[tuple[Ints, Ints]]
+) -> list[tuple[NDArray[np.int8], Ints]]:
     parts = []
-    for g, count in enumerate(least):
-        total = len(range(g, grid.rows * grid.l1_groups, stride))
-        l1_before = np.minimum(np.maximum(warmup + np.arange(count.size), count), total)
-        parts.append(_interlace(grid, l1_before, g, stride))
+    for k1, k2 in streams:
+        least = _count_before(grid, k2 // grid.l2_groups + 1, k1)
+        l1_before = np.minimum(np.maximum(warmup + np.arange(k2.size), least), k1.size)
+        parts.append(_interlace(k1, k2, l1_before))
     return parts
 
 
