@@ -1,0 +1,62 @@
+"""The kernels' scheduler, compiled for the host."""
+
+from __future__ import annotations
+
+import ctypes
+import shutil
+import subprocess
+import tempfile
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from xstage_tune.assets import data_dir
+from xstage_tune.devices.cuda.skeletons_scheduler import scheduler_tables
+from xstage_tune.devices.skeletons import MoeScheduling
+
+COLUMNS = ("layer", "row", "n_tile", "expert", "m_block", "tokens")
+
+
+@lru_cache(maxsize=1)
+def _library() -> ctypes.CDLL:
+    compiler = shutil.which("g++") or shutil.which("clang++")
+    if compiler is None:
+        pytest.skip("no C++ compiler on this machine")
+    source = Path(__file__).parent / "scheduler_host.cpp"
+    with tempfile.TemporaryDirectory() as folder:
+        library = Path(folder) / "scheduler.so"
+        strict = ("-std=c++17", "-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC")
+        include = f"-I{data_dir('kernels')}"
+        subprocess.run([compiler, *strict, include, str(source), "-o", str(library)], check=True)
+        return ctypes.CDLL(str(library))
+
+
+def take_tiles(scheduling: MoeScheduling) -> list[NDArray[np.void]]:
+    """``[SMs]`` arrays of :data:`COLUMNS`: the tiles of each SM in the order of the kernels' scheduler."""
+    grid, tables = scheduling.grid, scheduler_tables(scheduling)
+    parameters = tables.parameters
+    parameters["tokens_per_expert"] = tables.tokens_per_expert.ctypes.data
+    parameters["first_row"] = tables.first_row.ctypes.data
+    if tables.weights is not None:
+        parameters["l1_weights"] = tables.weights[0].ctypes.data
+        parameters["l2_weights"] = tables.weights[1].ctypes.data
+    room = np.zeros(grid.rows * (grid.l1_tiles + grid.l2_tiles), [(name, "<u4") for name in COLUMNS])
+    take = _library().take_tiles
+    address = ctypes.c_void_p(parameters.ctypes.data)
+    taken = []
+    for sm in range(grid.sms):
+        count = 0
+        if sm < grid.instances * grid.cta_group:
+            count = take(
+                address,
+                sm // grid.cta_group,
+                sm % grid.cta_group,
+                len(room),
+                ctypes.c_void_p(room.ctypes.data),
+            )
+        assert count <= len(room)
+        taken.append(room[:count].copy())
+    return taken

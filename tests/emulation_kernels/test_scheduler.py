@@ -1,0 +1,143 @@
+"""The kernels' scheduler takes the simulator's order tile by tile, and cannot deadlock."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.emulation_kernels.host_scheduler import take_tiles
+from xstage_tune.devices.simulator.megamoe_order import (
+    LINEAR1,
+    LINEAR2,
+    Alternating,
+    ClampedLag,
+    ExpertWave,
+    Interleaved,
+    MoeGrid,
+    Schedule,
+    megamoe_order,
+)
+from xstage_tune.devices.simulator.moe_placement import Placement, share_placement
+from xstage_tune.devices.skeletons import MoeScheduling
+
+SCHEDULES: tuple[Schedule, ...] = (
+    ExpertWave(1),
+    ExpertWave(4),
+    ExpertWave(100),
+    Interleaved(1),
+    Interleaved(3),
+    Interleaved(32),
+    Interleaved(10**6),
+    Alternating(),
+    Alternating(0),
+    Alternating(10**6),
+    ClampedLag(),
+)
+#: Tokens of each expert: one expert, hot and empty ones, ragged rows, nobody, more lag units than the lag.
+ROUTINGS = {
+    "even": (512,) * 8,
+    "hot": (1, 0, 9000, 3, 0, 0, 130, 64),
+    "empty first and last": (0, 0, 700, 129, 0),
+    "one token": (0, 1, 0),
+    "nobody": (0, 0, 0),
+    "one expert": (2048,),
+    "many units": (9000, 5000, 0, 7777, 1),
+}
+
+
+@st.composite
+def schedulings(draw: st.DrawFn) -> MoeScheduling:
+    group = draw(st.sampled_from([1, 2]))
+    grid = MoeGrid(
+        tokens_per_expert=tuple(draw(st.lists(st.integers(0, 2500), min_size=1, max_size=7))),
+        block_m=draw(st.sampled_from([16, 64, 128, 192])),
+        l1_tiles=group * draw(st.integers(1, 6)),
+        l2_tiles=group * draw(st.integers(1, 6)),
+        sms=draw(st.integers(group, 20)),
+        cta_group=group,
+    )
+    weights = st.lists(st.integers(0, 64), min_size=grid.instances, max_size=grid.instances).filter(any)
+    placements = st.builds(Placement, weights.map(tuple), weights.map(tuple))
+    schedule = draw(
+        st.one_of(
+            st.builds(ExpertWave, st.integers(1, 8)),
+            st.builds(Interleaved, st.integers(1, 60)),
+            st.builds(Alternating, st.none() | st.integers(0, 30)),
+            st.just(ClampedLag()),
+        )
+    )
+    return MoeScheduling(grid, schedule, draw(st.none() | placements))
+
+
+def assert_takes_the_simulators_order(scheduling: MoeScheduling) -> None:
+    grid = scheduling.grid
+    order = megamoe_order(grid, scheduling.schedule, scheduling.placement)
+    taken = take_tiles(scheduling)
+    assert [len(tiles) for tiles in taken] == np.diff(order.first).tolist()
+    tiles = np.concatenate(taken)
+    for column in ("layer", "row", "n_tile"):
+        np.testing.assert_array_equal(tiles[column], getattr(order, column))
+    np.testing.assert_array_equal(tiles["expert"], grid.expert_of_row[tiles["row"]])
+    np.testing.assert_array_equal(tiles["m_block"], tiles["row"] - grid.first_row[tiles["expert"]])
+    np.testing.assert_array_equal(tiles["tokens"], grid.row_tokens[tiles["row"]])
+
+
+@given(scheduling=schedulings())
+@settings(deadline=None, max_examples=150)
+def test_any_layer_is_taken_in_the_simulators_order(scheduling: MoeScheduling) -> None:
+    assert_takes_the_simulators_order(scheduling)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES, ids=str)
+@pytest.mark.parametrize("routing", ROUTINGS)
+@pytest.mark.parametrize("cta_group", [1, 2])
+def test_skewed_layers_are_taken_in_the_simulators_order(
+    schedule: Schedule, routing: str, cta_group: int
+) -> None:
+    grid = MoeGrid(ROUTINGS[routing], 128, l1_tiles=32, l2_tiles=56, sms=133, cta_group=cta_group)
+    assert_takes_the_simulators_order(MoeScheduling(grid, schedule))
+
+
+@given(scheduling=schedulings())
+@settings(deadline=None, max_examples=100)
+def test_every_tile_is_taken_exactly_once(scheduling: MoeScheduling) -> None:
+    grid, tiles = scheduling.grid, np.concatenate(take_tiles(scheduling))
+    for layer, width in ((LINEAR1, grid.l1_tiles), (LINEAR2, grid.l2_tiles)):
+        mine = tiles[tiles["layer"] == layer]
+        number = np.sort(mine["row"].astype(np.int64) * width + mine["n_tile"])
+        np.testing.assert_array_equal(number, np.arange(grid.rows * width))
+
+
+@given(scheduling=schedulings())
+@settings(deadline=None, max_examples=100)
+def test_instances_that_wait_for_row_counters_all_finish(scheduling: MoeScheduling) -> None:
+    """Run the SMs one at a time, each as far as the counters let it, the last first: none is left waiting."""
+    grid, taken = scheduling.grid, take_tiles(scheduling)
+    written = np.zeros(grid.rows, np.int64)
+    cursor = [0] * len(taken)
+    moved = True
+    while moved:
+        moved = False
+        for sm in reversed(range(len(taken))):
+            while cursor[sm] < len(taken[sm]):
+                tile = taken[sm][cursor[sm]]
+                if tile["layer"] == LINEAR2 and written[tile["row"]] < grid.l1_tiles:
+                    break
+                written[tile["row"]] += tile["layer"] == LINEAR1
+                cursor[sm] += 1
+                moved = True
+    assert cursor == [len(tiles) for tiles in taken]
+
+
+def shares(grid: MoeGrid) -> np.ndarray:
+    """As on an H200: 24 SMs with half as much again as the others."""
+    return np.where(np.arange(grid.sms) % 11 < 2, 1.38, 0.92)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES, ids=str)
+def test_placement_by_share_is_taken_in_the_simulators_order(schedule: Schedule) -> None:
+    grid = MoeGrid(ROUTINGS["many units"], 128, l1_tiles=32, l2_tiles=56, sms=132, cta_group=1)
+    placement = share_placement(grid, shares(grid), l1_ns=12_000, l2_ns=6_000)
+    assert_takes_the_simulators_order(MoeScheduling(grid, schedule, placement))
