@@ -1,0 +1,43 @@
+// How the producer warp and the consumer warpgroups of a CTA hand buffers to each other.
+#pragma once
+
+#include "attention_a2a/config.cuh"
+#include "attention_a2a/tile_order.cuh"
+#include "common/mbarrier.cuh"
+
+namespace xstage {
+
+struct Pipeline {
+    Mbarrier query_full;              // producer's copies: this tile's Q, and `tile`
+    Mbarrier query_empty;             // every consumer warp: Q, and what is staged in its place, are read
+    Mbarrier key_full[kKvStages];     // producer's copies
+    Mbarrier key_empty[kKvStages];    // every consumer warp: its product with K is done
+    Mbarrier value_full[kKvStages];   // producer's copies
+    Mbarrier value_empty[kKvStages];  // every consumer warp: its product with V is done
+    Mbarrier staging_empty;           // every consumer warp: the output staged in V's buffers is read
+    Tile tile;
+
+    // One thread, before a barrier of the CTA.
+    __device__ void init() {
+        query_full.init(1);
+        query_empty.init(kConsumerWarps);
+        for (u32 stage = 0; stage < kKvStages; ++stage) {
+            key_full[stage].init(1);
+            value_full[stage].init(1);
+            key_empty[stage].init(kConsumerWarps);
+            value_empty[stage].init(kConsumerWarps);
+        }
+        staging_empty.init(kConsumerWarps);
+        fence_barrier_init();
+    }
+};
+static_assert(sizeof(Pipeline) <= kPipelineBytes);
+
+// Says, for a warp that has passed the wait for its reads, that they are done.
+__device__ __forceinline__ void arrive_warp(Mbarrier& empty) {
+    if (threadIdx.x % kWarpThreads == 0) {
+        empty.arrive();
+    }
+}
+
+}  // namespace xstage

@@ -1,0 +1,102 @@
+// Online softmax over the scores of a warpgroup's 64 rows.
+//
+// A thread holds elements of two rows, 8 apart: of every group of 8 columns, elements 0 and 1 are in its first row,
+// 2 and 3 in its second. Four neighbouring threads share a row.
+#pragma once
+
+#include "attention_a2a/config.cuh"
+
+namespace xstage {
+
+constexpr u32 kScores = kBlockN / 2;  // of a thread
+constexpr u32 kOutputs = kHeadDim / 2;
+
+// Of the four threads that share a row.
+__device__ __forceinline__ float row_maximum(float value) {
+    value = fmaxf(value, __shfl_xor_sync(0xffffffffu, value, 1));
+    return fmaxf(value, __shfl_xor_sync(0xffffffffu, value, 2));
+}
+
+__device__ __forceinline__ float row_total(float value) {
+    value += __shfl_xor_sync(0xffffffffu, value, 1);
+    return value + __shfl_xor_sync(0xffffffffu, value, 2);
+}
+
+// Takes columns from `columns` on out of the softmax.
+__device__ __forceinline__ void mask_scores(float (&scores)[kScores], u32 columns) {
+    const u32 first = 2 * (threadIdx.x % 4);
+#pragma unroll
+    for (u32 i = 0; i < kScores; ++i) {
+        if (i / 4 * 8 + first + i % 2 >= columns) {
+            scores[i] = -__int_as_float(0x7f800000);
+        }
+    }
+}
+
+// The probabilities as operand A of the product with V.
+__device__ __forceinline__ void pack_probabilities(u32 (&packed)[kScores / 2], const float (&scores)[kScores]) {
+#pragma unroll
+    for (u32 i = 0; i < kScores / 2; ++i) {
+        packed[i] = pack_bf16(scores[2 * i], scores[2 * i + 1]);
+    }
+}
+
+class OnlineSoftmax {
+public:
+    __device__ explicit OnlineSoftmax(float scale_log2) : scale_log2_(scale_log2) {}
+
+    // Turns scores into probabilities relative to the row's largest score so far.
+    template <bool kFirst>
+    __device__ __forceinline__ void update(float (&scores)[kScores]) {
+#pragma unroll
+        for (u32 row = 0; row < 2; ++row) {
+            // Two chains, since each is a row of dependent instructions.
+            float left = kFirst ? scores[2 * row] : fmaxf(maximum_[row], scores[2 * row]);
+            float right = scores[2 * row + 1];
+#pragma unroll
+            for (u32 i = 4 + 2 * row; i < kScores; i += 4) {
+                left = fmaxf(left, scores[i]);
+                right = fmaxf(right, scores[i + 1]);
+            }
+            const float maximum = row_maximum(fmaxf(left, right));
+            const float shift = maximum * scale_log2_;
+            if (!kFirst) {
+                correction_[row] = exp2_approximate(maximum_[row] * scale_log2_ - shift);
+            }
+            maximum_[row] = maximum;
+            float left_sum = 0;
+            float right_sum = 0;
+#pragma unroll
+            for (u32 i = 2 * row; i < kScores; i += 4) {
+                scores[i] = exp2_approximate(scores[i] * scale_log2_ - shift);
+                scores[i + 1] = exp2_approximate(scores[i + 1] * scale_log2_ - shift);
+                left_sum += scores[i];
+                right_sum += scores[i + 1];
+            }
+            // This thread's part; the row's parts are added up at its end.
+            sum_[row] = (kFirst ? 0 : sum_[row] * correction_[row]) + (left_sum + right_sum);
+        }
+    }
+
+    // Brings the output so far to the largest score that `update` found.
+    __device__ __forceinline__ void rescale(float (&output)[kOutputs]) const { scale(output, correction_[0], correction_[1]); }
+
+    __device__ __forceinline__ void normalise(float (&output)[kOutputs]) const {
+        scale(output, 1 / row_total(sum_[0]), 1 / row_total(sum_[1]));
+    }
+
+private:
+    static __device__ __forceinline__ void scale(float (&output)[kOutputs], float first, float second) {
+#pragma unroll
+        for (u32 i = 0; i < kOutputs; ++i) {
+            output[i] *= i % 4 < 2 ? first : second;
+        }
+    }
+
+    float scale_log2_;
+    float maximum_[2];
+    float sum_[2];
+    float correction_[2];
+};
+
+}  // namespace xstage

@@ -1,0 +1,90 @@
+"""Waiting until every sender's epoch has arrived, on the GPU or on the host, whoever owns the buffers."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+from cuda.core import Device, Kernel, Stream
+from numpy.typing import NDArray
+
+from xstage_tune.devices.cuda.attention_kernel import EPOCH_FAULT, WAIT_ARGUMENTS, load_kernels
+from xstage_tune.devices.cuda.attention_shape import MAX_RANKS
+from xstage_tune.devices.cuda.attention_variants import EPOCHS
+from xstage_tune.devices.cuda.driver import launch
+from xstage_tune.devices.cuda.memory import GpuMemory
+from xstage_tune.errors import DeviceError, UsageError
+
+
+def poll_epoch(words: NDArray[np.uint32], epoch: int, timeout_s: float) -> None:
+    """Wait on the host, the owner of pinned memory, until every sender has signalled ``epoch``.
+
+    Args:
+        words: ``[ranks]``, one of every sender, in memory that the GPUs write.
+        epoch: 1 or more.
+        timeout_s: how long to wait.
+
+    Raises:
+        DeviceError: a sender did not signal in time; says which, and what it had signalled.
+    """
+    deadline = time.monotonic() + timeout_s
+    while (late := np.flatnonzero(words < epoch)).size:
+        if time.monotonic() > deadline:
+            rank = int(late[0])
+            raise _missing(rank, epoch, int(words[rank]), timeout_s)
+
+
+class EpochWaiter:
+    """Waits on the GPU for the words of ``ranks`` senders in its memory.
+
+    Args:
+        device: the GPU that owns the words.
+        words: address of ``uint32[ranks]``.
+
+    Raises:
+        UsageError: more ranks than the kernels' tables hold.
+    """
+
+    def __init__(self, device: Device, words: int, ranks: int) -> None:
+        if not 1 <= ranks <= MAX_RANKS:
+            raise UsageError(f"{ranks} ranks: the kernel's table holds 1 to {MAX_RANKS}", "lower the degree")
+        self._kernel: Kernel = load_kernels(EPOCHS)[0]["wait_for_epoch"]
+        self._words = words
+        self._ranks = ranks
+        self._fault = GpuMemory(device, EPOCH_FAULT.itemsize, device)
+
+    def wait(self, epoch: int, timeout_s: float, stream: Stream) -> None:
+        """Hold the stream until every sender has signalled ``epoch``, and report.
+
+        Raises:
+            DeviceError: a sender did not signal in time; says which, and what it had signalled.
+        """
+        self._fault.fill_zero(stream)
+        arguments = np.zeros(1, WAIT_ARGUMENTS)
+        arguments["words"], arguments["fault"] = self._words, self._fault.address
+        arguments["timeout_ns"] = round(timeout_s * 1e9)
+        arguments["ranks"], arguments["epoch"] = self._ranks, epoch
+        launch(
+            self._kernel,
+            stream,
+            grid=(1, 1),
+            threads=MAX_RANKS,
+            shared_bytes=0,
+            arguments=arguments,
+            cooperative=False,
+        )
+        fault = np.zeros(1, EPOCH_FAULT)
+        self._fault.read_into(fault, stream)
+        if fault["raised"][0]:
+            raise _missing(int(fault["rank"][0]), epoch, int(fault["seen"][0]), timeout_s)
+
+    def close(self) -> None:
+        """Free the buffer; safe to call twice."""
+        self._fault.close()
+
+
+def _missing(rank: int, epoch: int, seen: int, timeout_s: float) -> DeviceError:
+    return DeviceError(
+        f"rank {rank} did not signal epoch {epoch} within {timeout_s:g} s: its word is {seen}",
+        "that rank may have failed, or runs other epochs than this one",
+    )

@@ -1,0 +1,277 @@
+"""The fused FlashAttention on a GPU: compiled once, launched many times."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import e, log2
+
+import numpy as np
+from cuda.core import Device, Kernel, ObjectCode, Stream
+from numpy.typing import NDArray
+
+from xstage_tune.configs.schema import AttentionConfig
+from xstage_tune.devices.cuda.attention_maps import MAP_BYTES, head_address, input_map, output_map
+from xstage_tune.devices.cuda.attention_shape import MAX_RANKS, AttentionShape, Destinations
+from xstage_tune.devices.cuda.attention_variants import (
+    CONSUMER_ROWS,
+    EPOCHS,
+    KERNEL,
+    TILE_ORDER_NUMBER,
+    attention_variant,
+    consumers,
+    recording_bytes,
+    threads,
+)
+from xstage_tune.devices.cuda.cache import cached_kernel
+from xstage_tune.devices.cuda.compiler import CompiledKernel
+from xstage_tune.devices.cuda.driver import allow_shared_memory, launch, synchronize
+from xstage_tune.devices.cuda.memory import GpuMemory
+from xstage_tune.devices.cuda.variants import KernelVariant
+from xstage_tune.errors import DeviceError, UsageError
+from xstage_tune.spans import LANE_DTYPE, RECORD_DTYPE, SpanTable, decode_records
+
+_ARCHITECTURE = "sm_90a"
+_HOPPER = 9
+_SPANS_PER_TILE = 3
+_WAIT_TIMEOUT_S = 10.0
+
+#: The structs of ``kernels/attention_a2a``.
+ATTENTION_ARGUMENTS = np.dtype(
+    [
+        ("query", "u1", (MAP_BYTES,)),
+        ("key", "u1", (MAP_BYTES,)),
+        ("value", "u1", (MAP_BYTES,)),
+        ("output", "u1", (MAX_RANKS, MAP_BYTES)),
+        ("destination", "<u8", (MAX_RANKS,)),
+        ("signal", "<u8", (MAX_RANKS,)),
+        ("epochs", "<u8"),
+        ("lanes", "<u8"),
+        ("spans", "<u8"),
+        ("epoch_bytes", "<u8"),
+        ("tokens", "<u4"),
+        ("heads", "<u4"),
+        ("ranks", "<u4"),
+        ("rank", "<u4"),
+        ("tile_order", "<u2"),
+        ("complete", "<u2"),
+        ("token_bytes", "<u4"),
+        ("scale_log2", "<f4"),
+        ("span_capacity", "<u4"),
+    ]
+)
+EPOCH_STATE = np.dtype([("epoch", "<u4"), ("arrived", "<u4")])
+EPOCH_FAULT = np.dtype([("raised", "<u4"), ("rank", "<u4"), ("expected", "<u4"), ("seen", "<u4")])
+WAIT_ARGUMENTS = np.dtype(
+    [("words", "<u8"), ("fault", "<u8"), ("timeout_ns", "<u8"), ("ranks", "<u4"), ("epoch", "<u4")]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedLaunch:
+    """The argument block of launches on the same tensors and destinations, and whether they signal."""
+
+    arguments: NDArray[np.void]
+    destinations: Destinations
+
+
+class AttentionA2A:
+    """One variant for one shape on one GPU: compile once, prepare per set of buffers, launch many times.
+
+    Args:
+        device: the GPU; its primary context must be current in the calling thread.
+        shape: what this rank computes.
+        config: the variant.
+        softmax_scale: by default ``head_dim ** -0.5``.
+        record_spans: build the variant that records, for every tile and consumer warpgroup, the Q-loop, the wait for
+            a staging slot and the issue of its stores.
+        omit_completion: for tests of the completion check: a kernel without fence or signal.
+
+    Raises:
+        UsageError: the kernel has no such variant, it spills, or the scale is not positive.
+        DeviceError: the GPU is older than Hopper or has another architecture, or there is no compiler.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        shape: AttentionShape,
+        config: AttentionConfig,
+        *,
+        softmax_scale: float | None = None,
+        record_spans: bool = False,
+        omit_completion: int = 0,
+    ) -> None:
+        _require_hopper(device)
+        scale = shape.head_dim**-0.5 if softmax_scale is None else softmax_scale
+        if not scale > 0:
+            raise UsageError(f"softmax scale {scale} is not positive", "leave it out for head_dim ** -0.5")
+        self.shape = shape
+        self.config = config
+        self._scale_log2 = scale * log2(e)
+        self._device = device
+        variant = attention_variant(
+            config, shape.head_dim, record_spans=record_spans, omit_completion=omit_completion
+        )
+        kernels, self.compiled = load_kernels(variant)
+        _require_clean(self.compiled, config)
+        self._kernel = kernels[KERNEL]
+        self._shared_bytes = int(variant.defines["SHARED_BYTES"])
+        allow_shared_memory(self._kernel, self._shared_bytes, device)
+        self._epoch_kernels = load_kernels(EPOCHS)[0]
+        tiles = shape.heads * -(-shape.tokens // config.block_m)
+        #: CTAs of a launch: at most one an SM.
+        self.ctas = min(tiles, int(device.properties.multiprocessor_count))
+        self._epochs = GpuMemory(device, EPOCH_STATE.itemsize, device)
+        stream = device.create_stream()
+        self._epochs.fill_zero(stream)
+        synchronize(stream, _WAIT_TIMEOUT_S, "clearing the epochs")
+        self._recording = _Recording(device, shape, config, self.ctas, tiles) if record_spans else None
+
+    def prepare(
+        self, query: int, key: int, value: int, destinations: Destinations, *, complete: bool = True
+    ) -> PreparedLaunch:
+        """Arguments of launches on tensors at these addresses, each ``[tokens, heads, head_dim]`` bf16, contiguous.
+
+        Args:
+            complete: make every launch end with a fence, which waits for all of its stores, and a signal to all
+                ranks. Otherwise :meth:`signal` does that once for all launches before it; until then all of them
+                store to the buffer of the same epoch. No matter where ``destinations`` has no signals.
+
+        Raises:
+            UsageError: the destinations do not fit the shape, or an address is misaligned.
+        """
+        shape = self.shape
+        destinations.check(shape)
+        for name, address in (("query", query), ("key", key), ("value", value)):
+            if address <= 0 or address % 16:
+                raise UsageError(f"{name} is at {address:#x}", "give device addresses, aligned to 16 bytes")
+        arguments = np.zeros(1, ATTENTION_ARGUMENTS)
+        row = arguments[0]
+        row["query"] = input_map(query, shape, CONSUMER_ROWS)
+        row["key"] = input_map(key, shape, self.config.block_n)
+        row["value"] = input_map(value, shape, self.config.block_n)
+        for rank in range(shape.ranks):
+            row["destination"][rank] = head_address(rank, shape, destinations)
+            if self.config.store_flavour == "tma":
+                row["output"][rank] = output_map(rank, shape, destinations, CONSUMER_ROWS)
+            if destinations.signals:
+                row["signal"][rank] = destinations.signals[rank]
+        if destinations.signals:
+            row["epochs"] = self._epochs.address
+            row["complete"] = complete
+        row["epoch_bytes"] = destinations.epoch_bytes
+        row["tokens"], row["heads"] = shape.tokens, shape.heads
+        row["ranks"], row["rank"] = shape.ranks, shape.rank
+        row["tile_order"] = TILE_ORDER_NUMBER[self.config.tile_order]
+        row["token_bytes"] = shape.token_bytes
+        row["scale_log2"] = self._scale_log2
+        if self._recording is not None:
+            row["lanes"], row["spans"] = self._recording.lanes.address, self._recording.spans.address
+            row["span_capacity"] = self._recording.capacity
+        return PreparedLaunch(arguments, destinations)
+
+    def launch(self, prepared: PreparedLaunch, stream: Stream) -> None:
+        """Queue one launch. Allocates and waits for nothing, so it may be captured into a CUDA graph."""
+        launch(
+            self._kernel,
+            stream,
+            grid=(self.ctas, 1),
+            threads=threads(self.config),
+            shared_bytes=self._shared_bytes,
+            arguments=prepared.arguments,
+            cooperative=False,
+        )
+
+    def signal(self, prepared: PreparedLaunch, stream: Stream) -> None:
+        """Queue the completion of launches that were prepared without it: fence, and signal the next epoch.
+
+        Raises:
+            UsageError: the destinations have no signals.
+        """
+        if not prepared.destinations.signals:
+            raise UsageError("these destinations have no signals", "give one signal a rank")
+        launch(
+            self._epoch_kernels["signal_epoch"],
+            stream,
+            grid=(1, 1),
+            threads=1,
+            shared_bytes=0,
+            arguments=prepared.arguments,
+            cooperative=False,
+        )
+
+    def epoch(self, stream: Stream) -> int:
+        """Epochs signalled so far; waits for the stream."""
+        state = np.zeros(1, EPOCH_STATE)
+        self._epochs.read_into(state, stream)
+        return int(state["epoch"][0])
+
+    def read_spans(self, stream: Stream) -> SpanTable:
+        """Spans of the last launch; waits for the stream.
+
+        Lane ``cta * warpgroups + warpgroup``, whose number is also the spans' role; ``index`` is the tile's number on
+        its CTA. A tile's ``MAINLOOP``, ``STAGING_STALL`` and ``ISSUE`` follow each other without gaps.
+
+        Raises:
+            UsageError: this variant records no spans.
+        """
+        if self._recording is None:
+            raise UsageError("this variant records no spans", "build it with record_spans")
+        return self._recording.read(stream)
+
+    def close(self) -> None:
+        """Free the buffers; safe to call twice."""
+        self._epochs.close()
+        if self._recording is not None:
+            self._recording.close()
+
+
+class _Recording:
+    """Buffers that a launch of a recording variant writes its spans to."""
+
+    def __init__(
+        self, device: Device, shape: AttentionShape, config: AttentionConfig, ctas: int, tiles: int
+    ) -> None:
+        fitting = recording_bytes(config, shape.head_dim) // consumers(config) // RECORD_DTYPE.itemsize
+        self.capacity = min(fitting, _SPANS_PER_TILE * -(-tiles // ctas))
+        self._lanes = ctas * consumers(config)
+        self.lanes = GpuMemory(device, self._lanes * LANE_DTYPE.itemsize, device)
+        self.spans = GpuMemory(device, self._lanes * self.capacity * RECORD_DTYPE.itemsize, device)
+
+    def read(self, stream: Stream) -> SpanTable:
+        lanes = np.zeros(self._lanes, LANE_DTYPE)
+        self.lanes.read_into(lanes, stream)
+        records = np.zeros((self._lanes, self.capacity), RECORD_DTYPE)
+        self.spans.read_into(records, stream)
+        return decode_records(records, lanes)
+
+    def close(self) -> None:
+        self.lanes.close()
+        self.spans.close()
+
+
+def load_kernels(variant: KernelVariant) -> tuple[dict[str, Kernel], CompiledKernel]:
+    """The kernels of a variant by name, compiled or from the cache, loaded into the current context."""
+    compiled = cached_kernel(variant.source, _ARCHITECTURE, variant.defines, variant.names)
+    code = ObjectCode.from_cubin(compiled.cubin)
+    return {name: code.get_kernel(entry.symbol) for name, entry in compiled.entries.items()}, compiled
+
+
+def _require_hopper(device: Device) -> None:
+    capability = device.compute_capability
+    if capability.major != _HOPPER:
+        raise DeviceError(
+            f"{device.name} has compute capability {capability.major}.{capability.minor}: the attention kernel "
+            "needs 9.0 (Hopper: H100, H200)",
+            "use --device simulator, or another GPU",
+        )
+
+
+def _require_clean(compiled: CompiledKernel, config: AttentionConfig) -> None:
+    """A variant that spills or waits after every product is right but slow, and its gaps mean nothing."""
+    spilled = compiled.entries[KERNEL].spill_bytes
+    if spilled or compiled.warnings:
+        reason = f"spills {spilled} bytes a thread" if spilled else compiled.warnings[0]
+        raise UsageError(
+            f"config {config.label} does not compile to a usable kernel: it {reason}", "lower block_n"
+        )

@@ -1,0 +1,123 @@
+"""Variants of the fused FlashAttention kernel: their macros and their shared memory, term by term."""
+
+from __future__ import annotations
+
+from xstage_tune.configs.schema import AttentionConfig, OutputStaging, TileOrder
+from xstage_tune.devices.base import StoreFlavour
+from xstage_tune.devices.cuda.variants import KernelVariant
+from xstage_tune.errors import UsageError
+
+KERNEL = "attention_a2a"
+HEAD_DIMS = (64, 128)
+BLOCK_MS = (128, 192)
+BLOCK_NS = tuple(range(64, 177, 16))
+CONSUMER_ROWS = 64
+_THREADS = 128
+_BF16_BYTES = 2
+#: Barriers and the tile's number, ``kPipelineBytes`` of ``config.cuh``.
+_PIPELINE_BYTES = 1024
+#: 227 KiB, what a CTA may have on compute capability 9.0.
+SHARED_BYTES_LIMIT = 232_448
+#: A recording variant's lanes and words before the staged spans: see ``tile_spans.cuh``.
+_LANE_BYTES = 56
+_WORD_BYTES = 4
+
+_STAGING_MACRO: dict[OutputStaging, int] = {
+    "alias-q": 0,
+    "alias-v": 1,
+    "dedicated-x1": 2,
+    "dedicated-x2": 3,
+}
+_STAGING_BUFFERS: dict[OutputStaging, int] = {
+    "alias-q": 0,
+    "alias-v": 0,
+    "dedicated-x1": 1,
+    "dedicated-x2": 2,
+}
+_FLAVOUR_MACRO: dict[StoreFlavour, int] = {"st.v4": 0, "tma": 1}
+#: ``TileOrder`` of ``tile_order.cuh``.
+TILE_ORDER_NUMBER: dict[TileOrder, int] = {"sequential": 0, "rotated": 1, "spread": 2}
+
+#: The completion check's mutants: which half of the completion is left out.
+OMIT_FENCE = 1
+OMIT_SIGNAL = 2
+
+#: The two kernels beside the attention: deferred signals and waits.
+EPOCHS = KernelVariant("attention_a2a/epochs.cu", ("signal_epoch", "wait_for_epoch"))
+
+
+def attention_variant(
+    config: AttentionConfig, head_dim: int, *, record_spans: bool = False, omit_completion: int = 0
+) -> KernelVariant:
+    """The kernel of a config. The tile order is an argument of its launches, so it makes no difference here.
+
+    Raises:
+        UsageError: the kernel has no such variant; says which knob is out of range.
+    """
+    _check(config, head_dim)
+    shared = SHARED_BYTES_LIMIT if record_spans else shared_bytes(config, head_dim)
+    return KernelVariant(
+        "attention_a2a/attention.cu",
+        (KERNEL,),
+        {
+            "HEAD_DIM": head_dim,
+            "BLOCK_M": config.block_m,
+            "BLOCK_N": config.block_n,
+            "KV_STAGES": config.kv_stages,
+            "OUTPUT_STAGING": _STAGING_MACRO[config.output_staging],
+            "STORE_FLAVOUR": _FLAVOUR_MACRO[config.store_flavour],
+            "RECORD_SPANS": int(record_spans),
+            "SHARED_BYTES": shared,
+            "OMIT_COMPLETION": omit_completion,
+        },
+    )
+
+
+def shared_bytes(config: AttentionConfig, head_dim: int) -> int:
+    """Dynamic shared memory of a launch, without staged spans."""
+    query = config.block_m * head_dim * _BF16_BYTES
+    kv_stages = 2 * config.kv_stages * config.block_n * head_dim * _BF16_BYTES
+    staging = _STAGING_BUFFERS[config.output_staging] * query
+    return query + kv_stages + staging + _PIPELINE_BYTES
+
+
+def consumers(config: AttentionConfig) -> int:
+    """Consumer warpgroups: each computes and stores 64 rows of a tile."""
+    return config.block_m // CONSUMER_ROWS
+
+
+def threads(config: AttentionConfig) -> int:
+    """Threads of a CTA: the consumers, and the warpgroup that loads."""
+    return _THREADS * (consumers(config) + 1)
+
+
+def recording_bytes(config: AttentionConfig, head_dim: int) -> int:
+    """Shared memory left for staged spans."""
+    lanes = consumers(config) * (_LANE_BYTES + _THREADS * _WORD_BYTES)
+    return SHARED_BYTES_LIMIT - shared_bytes(config, head_dim) - lanes
+
+
+def _check(config: AttentionConfig, head_dim: int) -> None:
+    for knob, value, built in (
+        ("head_dim", head_dim, HEAD_DIMS),
+        ("block_m", config.block_m, BLOCK_MS),
+        ("block_n", config.block_n, BLOCK_NS),
+    ):
+        if value not in built:
+            raise UsageError(
+                f"the attention kernel is not built for {knob} = {value}",
+                f"choose {knob} from {', '.join(map(str, built))}",
+            )
+    if config.output_staging == "alias-v" and config.block_m > config.kv_stages * config.block_n:
+        raise UsageError(
+            f"an output of {config.block_m} rows does not fit into V's buffers of "
+            f"{config.kv_stages} x {config.block_n} rows",
+            "choose another output_staging, or more kv_stages",
+        )
+    needed = shared_bytes(config, head_dim)
+    if needed > SHARED_BYTES_LIMIT:
+        raise UsageError(
+            f"config {config.label} needs {needed:,} bytes of shared memory at head_dim {head_dim}, "
+            f"of {SHARED_BYTES_LIMIT:,}",
+            "choose a smaller block_n, fewer kv_stages, or an aliased output_staging",
+        )
