@@ -12,6 +12,7 @@ from tests.h200 import H200
 from tests.store.bursts import make_burst
 from xstage_tune import cli
 from xstage_tune.store.facade import Store
+from xstage_tune.store.migrate import HEAD_REVISION
 
 
 @pytest.fixture
@@ -49,7 +50,7 @@ def test_info_counts_what_is_there(command, file: Path, run_id: str) -> None:
     assert (status, err) == (0, "")
     assert json.loads(out) == {
         "location": str(file),
-        "revision": "0001",
+        "revision": HEAD_REVISION,
         "size_bytes": file.stat().st_size,
         "runs": {"finished": 1},
         "launches": 1,

@@ -15,10 +15,12 @@ from sqlalchemy import Engine, create_engine, inspect
 
 from tests.store.bursts import assert_same_burst, make_burst
 from tests.store.golden import make
+from tests.store.skeletons import skeleton_run
 from xstage_tune import assets
 from xstage_tune.errors import StoreError
 from xstage_tune.store.dialects import VERSION_TABLE
 from xstage_tune.store.facade import Store
+from xstage_tune.store.launches import skeleton_point
 from xstage_tune.store.location import resolve_location
 from xstage_tune.store.migrate import HEAD_REVISION
 from xstage_tune.store.models import Base
@@ -92,6 +94,8 @@ def test_a_golden_store_is_read_by_this_version(golden: Path, file: Path) -> Non
         for launch, seed in zip(store.launches(run.id), make.SEEDS, strict=True):
             assert_same_burst(launch.burst_run(), make_burst(seed))
         assert [fit.payload for fit in store.fits(run.id)] == [make.FIT]
+        if golden.name >= "schema_0002":
+            assert_same_skeleton(store)
         study = store.studies.get()
         (trial,) = store.studies.trials(study.id)
         assert (study.status, trial.params, trial.run_id) == ("finished", make.PARAMS, run.id)
@@ -99,6 +103,25 @@ def test_a_golden_store_is_read_by_this_version(golden: Path, file: Path) -> Non
         assert math.isnan(trial.objective_ns)
         assert store.check().problems == ()
         assert store.summary().revision == HEAD_REVISION
+
+
+def assert_same_skeleton(store: Store) -> None:
+    (run,) = store.runs("emulate")
+    (launch,) = store.launches(run.id)
+    expected = skeleton_run()
+    assert launch.point == skeleton_point(expected, make.CONFIG, repeat=2)
+    assert launch.measured == make.MEASURED
+    assert (launch.table().spans == expected.table.spans).all()
+
+
+def test_an_older_store_that_may_only_be_read_says_what_to_do(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file.write_bytes(gzip.decompress(GOLDEN[0].read_bytes()))
+    monkeypatch.setattr("xstage_tune.store.dialects._writable", lambda _: False)
+    with pytest.raises(StoreError, match=r"may only be read and has schema revision 0001") as refusal:
+        Store.open(file, create=False)
+    assert "copy it" in refusal.value.hint
 
 
 def test_a_newer_store_is_refused_and_left_alone(file: Path) -> None:

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any
 
+from xstage_tune.devices.base import BurstPoint
 from xstage_tune.devices.simulator.traces import occupancy, pipeline_spans
 from xstage_tune.errors import UsageError
 from xstage_tune.report.format import byte_count, duration
@@ -15,7 +16,7 @@ from xstage_tune.report.study_case import StudyCase
 from xstage_tune.report.trace_file import Counter, TracedLaunch
 from xstage_tune.spans import SpanTable
 from xstage_tune.store.facade import Store
-from xstage_tune.store.launches import StoredLaunch
+from xstage_tune.store.launches import SkeletonPoint, StoredLaunch
 from xstage_tune.store.models import Run
 
 _OCCUPANCY_SAMPLES = 4000
@@ -69,19 +70,22 @@ def traced_answer(study: StudyCase) -> TracedLaunch:
 
 def _traced(launch: StoredLaunch) -> TracedLaunch:
     point = launch.point
-    size, gap = byte_count(point.burst_bytes), duration(point.gap_ns)
     args: dict[str, Any] = {
         **asdict(point),
         "launch": launch.sequence,
         "kernel": launch.info.kernel,
         "registers": launch.info.registers,
         "started_at": launch.info.started_at,
+        **(launch.measured or {}),
     }
-    return TracedLaunch(
-        name=f"{point.mode} {point.flavour} to {point.path}, K = {point.producers}, B = {size}, G = {gap}",
-        args=args,
-        tables=partial(_tables, launch),
-    )
+    return TracedLaunch(name=_launch_name(point), args=args, tables=partial(_tables, launch))
+
+
+def _launch_name(point: BurstPoint | SkeletonPoint) -> str:
+    if isinstance(point, SkeletonPoint):
+        return f"{point.label}, repeat {point.repeat}, {point.flavour} to {point.path}"
+    size, gap = byte_count(point.burst_bytes), duration(point.gap_ns)
+    return f"{point.mode} {point.flavour} to {point.path}, K = {point.producers}, B = {size}, G = {gap}"
 
 
 def _tables(launch: StoredLaunch) -> Mapping[int, SpanTable]:

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import select
 
-from xstage_tune.devices.base import BurstPoint, BurstRun, GpuState, LaunchInfo, Verification
+from xstage_tune.devices.base import (
+    BurstPoint,
+    BurstRun,
+    GpuState,
+    LaunchInfo,
+    StoreFlavour,
+    StorePath,
+    Verification,
+)
+from xstage_tune.devices.skeletons import SkeletonRun
 from xstage_tune.errors import StoreError
 from xstage_tune.spans import SpanTable
 from xstage_tune.store import chunks
@@ -22,12 +31,60 @@ _DECODERS = {chunks.SPAN_CODEC: chunks.decode_spans, chunks.LANE_CODEC: chunks.d
 
 
 @dataclass(frozen=True, slots=True)
+class SkeletonPoint:
+    """What a launch of a skeleton was asked to do.
+
+    Args:
+        label: of the skeleton.
+        remote_tile_bytes: the most that one tile stores remotely.
+        config: keys of the kernel's config.
+        repeat: how many launches of the label came before.
+        kept_fraction: part of the tiles whose spans are kept.
+    """
+
+    label: str
+    path: StorePath
+    flavour: StoreFlavour
+    producers: int
+    tiles: int
+    remote_bytes: int
+    remote_tile_bytes: int
+    staging_slots: int
+    completion_coupled: bool
+    config: dict[str, Any]
+    repeat: int
+    kept_fraction: float = 1.0
+    mode: Literal["skeleton"] = "skeleton"
+
+
+def skeleton_point(run: SkeletonRun, config: dict[str, Any], repeat: int) -> SkeletonPoint:
+    """The point of a launched skeleton."""
+    skeleton = run.skeleton
+    remote_bytes = skeleton.streams.remote_bytes
+    return SkeletonPoint(
+        label=skeleton.label,
+        path=skeleton.path,
+        flavour=skeleton.flavour,
+        producers=skeleton.streams.sms,
+        tiles=skeleton.streams.tiles,
+        remote_bytes=int(remote_bytes.sum()),
+        remote_tile_bytes=int(remote_bytes.max(initial=0.0)),
+        staging_slots=skeleton.staging_slots,
+        completion_coupled=skeleton.completion_coupled,
+        config=config,
+        repeat=repeat,
+        kept_fraction=run.kept_fraction,
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class StoredLaunch:
     """One launch of a run; its spans are read, and checked, when they are asked for."""
 
     run_id: str
     sequence: int
-    point: BurstPoint
+    point: BurstPoint | SkeletonPoint
+    measured: dict[str, Any] | None
     verification: Verification
     info: LaunchInfo
     launch_id: int
@@ -61,7 +118,16 @@ class StoredLaunch:
         return SpanTable(*(decode_chunk(found[kind], f"{place}, {kind}") for kind in ("spans", "lanes")))
 
     def burst_run(self, rank: int = 0) -> BurstRun:
-        """The launch as the device returned it; raises as :meth:`table`."""
+        """A launch of bursts as the device returned it.
+
+        Raises:
+            ChunkError, StoreError: as :meth:`table`; or the launch was of no bursts.
+        """
+        if not isinstance(self.point, BurstPoint):
+            place = launch_place(self.run_id, self.sequence, rank)
+            raise StoreError(
+                f"store {self.database.location}: {place} is of a {self.point.mode}, not of bursts"
+            )
         return BurstRun(self.point, self.table(rank), self.verification, self.info)
 
 
@@ -71,35 +137,57 @@ def launch_place(run_id: str, sequence: int, rank: int) -> str:
 
 
 def launch_row(run_id: str, sequence: int, burst: BurstRun) -> Launch:
-    """The row of one launch, without its chunks."""
-    point, info = burst.point, burst.launch
+    """The row of one launch of bursts, without its chunks."""
     return Launch(
         run_id=run_id,
         sequence=sequence,
-        mode=point.mode,
-        path=point.path,
-        flavour=point.flavour,
-        producers=point.producers,
-        burst_bytes=point.burst_bytes,
-        gap_ns=point.gap_ns,
-        point=point_values(point),
-        kernel=info.kernel,
-        kernel_sha256=info.kernel_sha256,
-        registers=info.registers,
-        spill_bytes=info.spill_bytes,
-        shared_bytes=info.shared_bytes,
-        timer_tick_ns=info.timer_tick_ns,
-        elapsed_ns=info.elapsed_ns,
-        started_at=info.started_at,
-        gpu_before=asdict(info.before) if info.before else None,
-        gpu_after=asdict(info.after) if info.after else None,
-        checked_bytes=burst.verification.checked_bytes,
-        mismatched_bytes=burst.verification.mismatched_bytes,
+        burst_bytes=burst.point.burst_bytes,
+        gap_ns=burst.point.gap_ns,
+        **_launch_values(burst.point, burst.launch, burst.verification),
     )
 
 
+def skeleton_row(
+    run_id: str, sequence: int, run: SkeletonRun, point: SkeletonPoint, measured: dict[str, Any]
+) -> Launch:
+    """The row of one launch of a skeleton, without its chunks; its gaps are many, so it has none."""
+    return Launch(
+        run_id=run_id,
+        sequence=sequence,
+        burst_bytes=point.remote_tile_bytes,
+        gap_ns=0,
+        measured=measured,
+        **_launch_values(point, run.launch, run.verification),
+    )
+
+
+def _launch_values(
+    point: BurstPoint | SkeletonPoint, info: LaunchInfo, verification: Verification
+) -> dict[str, Any]:
+    """The columns that launches of either kind fill alike."""
+    return {
+        "mode": point.mode,
+        "path": point.path,
+        "flavour": point.flavour,
+        "producers": point.producers,
+        "point": point_values(point),
+        "kernel": info.kernel,
+        "kernel_sha256": info.kernel_sha256,
+        "registers": info.registers,
+        "spill_bytes": info.spill_bytes,
+        "shared_bytes": info.shared_bytes,
+        "timer_tick_ns": info.timer_tick_ns,
+        "elapsed_ns": info.elapsed_ns,
+        "started_at": info.started_at,
+        "gpu_before": asdict(info.before) if info.before else None,
+        "gpu_after": asdict(info.after) if info.after else None,
+        "checked_bytes": verification.checked_bytes,
+        "mismatched_bytes": verification.mismatched_bytes,
+    }
+
+
 def stored_launch(row: Launch, database: Database) -> StoredLaunch:
-    """The launch of a row of :func:`launch_row`."""
+    """The launch of a row."""
     info = LaunchInfo(
         kernel=row.kernel,
         kernel_sha256=row.kernel_sha256,
@@ -113,15 +201,27 @@ def stored_launch(row: Launch, database: Database) -> StoredLaunch:
         after=_gpu_state(row.gpu_after),
     )
     verification = Verification(row.checked_bytes, row.mismatched_bytes)
-    return StoredLaunch(row.run_id, row.sequence, _point(row.point), verification, info, row.id, database)
+    return StoredLaunch(
+        run_id=row.run_id,
+        sequence=row.sequence,
+        point=_point(row.point),
+        measured=row.measured,
+        verification=verification,
+        info=info,
+        launch_id=row.id,
+        database=database,
+    )
 
 
-def point_values(point: BurstPoint) -> dict[str, Any]:
+def point_values(point: BurstPoint | SkeletonPoint) -> dict[str, Any]:
     """A point as the store keeps it, in JSON's types."""
-    return {**asdict(point), "idle_sms": list(point.idle_sms)}
+    values = asdict(point)
+    return {**values, "idle_sms": list(point.idle_sms)} if isinstance(point, BurstPoint) else values
 
 
-def _point(stored: dict[str, Any]) -> BurstPoint:
+def _point(stored: dict[str, Any]) -> BurstPoint | SkeletonPoint:
+    if stored["mode"] == "skeleton":
+        return SkeletonPoint(**stored)
     return BurstPoint(**{**stored, "idle_sms": tuple(stored.get("idle_sms", ()))})
 
 

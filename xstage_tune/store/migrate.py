@@ -12,7 +12,7 @@ from xstage_tune.store.dialects import lock_schema
 from xstage_tune.store.location import Location
 
 #: The newest migration in ``store/versions``.
-HEAD_REVISION = "0001"
+HEAD_REVISION = "0002"
 
 _version = Table(VERSION_TABLE, MetaData(), Column("version_num", String(32), primary_key=True))
 
@@ -24,8 +24,8 @@ def ensure_schema(database: Database, *, create: bool = True) -> None:
         create: make a schema where there is none.
 
     Raises:
-        StoreError: the store has a revision that this version does not know, cannot be migrated, or has no
-            schema and ``create`` is not set.
+        StoreError: the store has a revision that this version does not know, cannot be migrated, may only be
+            read and is not up to date, or has no schema and ``create`` is not set.
     """
     with database.reading() as session:
         found = stored_revision(session.connection())
@@ -33,6 +33,12 @@ def ensure_schema(database: Database, *, create: bool = True) -> None:
             return
     if found is None and not create:
         raise no_store(database.location)
+    if database.read_only:
+        raise StoreError(
+            f"store {database.location} may only be read and has schema revision {found}; this version reads "
+            f"{HEAD_REVISION}",
+            "copy it to where it may be written: the copy is brought up to date when it is opened",
+        )
     with database.writing() as session:
         connection = session.connection()
         lock_schema(connection)

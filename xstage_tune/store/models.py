@@ -127,7 +127,7 @@ class Launch(Base):
     producers: Mapped[int]
     burst_bytes: Mapped[int]
     gap_ns: Mapped[int]
-    point: Mapped[dict[str, Any]]  # the whole BurstPoint
+    point: Mapped[dict[str, Any]]  # the whole BurstPoint, or SkeletonPoint
     kernel: Mapped[str]
     kernel_sha256: Mapped[str]
     registers: Mapped[int]
@@ -140,6 +140,7 @@ class Launch(Base):
     gpu_after: Mapped[dict[str, Any] | None]
     checked_bytes: Mapped[int]
     mismatched_bytes: Mapped[int]
+    measured: Mapped[dict[str, Any] | None]  # a skeleton's figures; a burst's are in its spans
 
 
 class Chunk(Base):

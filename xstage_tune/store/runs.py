@@ -12,10 +12,11 @@ from sqlalchemy.orm import Session
 
 from xstage_tune import __version__
 from xstage_tune.devices.base import BurstRun, DeviceDescription
+from xstage_tune.devices.skeletons import SkeletonRun
 from xstage_tune.errors import StoreError, XStageError
 from xstage_tune.provenance import git_state
 from xstage_tune.store.database import Database
-from xstage_tune.store.launches import chunk_rows, launch_row, point_values
+from xstage_tune.store.launches import SkeletonPoint, chunk_rows, launch_row, point_values, skeleton_row
 from xstage_tune.store.models import Environment, Fit, Launch, Run
 from xstage_tune.store.process import ProcessIdentity, current_process, has_ended
 from xstage_tune.store.provenance import environment_values, new_id, utc_now
@@ -44,6 +45,23 @@ class RunWriter:
                 session.flush()
             elif launch.point != point_values(burst.point):
                 raise StoreError(f"run {self.id}: launch {sequence} was of another point")
+            for row in rows:
+                row.launch_id = launch.id
+            session.add_all(rows)
+
+    def add_skeleton(
+        self, sequence: int, run: SkeletonRun, point: SkeletonPoint, measured: dict[str, Any]
+    ) -> None:
+        """Keep one launch of a skeleton, its spans and its figures, in one transaction.
+
+        Raises:
+            StoreError: the launch is there already, or the database failed.
+        """
+        rows = chunk_rows(run.table, rank=0)
+        with self._database.writing() as session:
+            launch = skeleton_row(self.id, sequence, run, point, measured)
+            session.add(launch)
+            session.flush()
             for row in rows:
                 row.launch_id = launch.id
             session.add_all(rows)

@@ -9,12 +9,13 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 import numpy as np
+from numpy.typing import NDArray
 
 from xstage_tune.devices.base import DeviceDescription, LaunchInfo, StoreFlavour, Verification
 from xstage_tune.devices.simulator.drain import drain_model
 from xstage_tune.devices.simulator.pipeline import PipelineConfig, PipelineRun, simulate
 from xstage_tune.devices.simulator.traces import pipeline_spans
-from xstage_tune.devices.skeletons import Skeleton, SkeletonRun
+from xstage_tune.devices.skeletons import LANE_TOTALS_DTYPE, Skeleton, SkeletonRun
 from xstage_tune.devices.streams import Floats
 from xstage_tune.devices.tile_times import COMPLETION_LATENCY_NS, SIGNAL_NS
 from xstage_tune.errors import UsageError
@@ -75,6 +76,8 @@ class SimulatedSkeletons:
             yield SkeletonRun(
                 skeleton=skeleton,
                 table=pipeline_spans(run),
+                totals=_totals(run),
+                kept_fraction=1.0,
                 makespan_ns=run.makespan_ns,
                 verification=Verification(checked_bytes=0, mismatched_bytes=0),
                 launch=LaunchInfo(
@@ -119,6 +122,27 @@ def simulate_skeleton(
     )
     drain = drain_model(platform, flavour=skeleton.flavour)
     return simulate(replace(streams, staging_ns=streams.staging_ns + local_ns), drain, config)
+
+
+def _totals(run: PipelineRun) -> NDArray[np.void]:
+    """``[SMs]`` of LANE_TOTALS_DTYPE. Signalling is part of no role here, so it takes no time of one."""
+    streams, times = run.streams, run.times
+    sm, remote = streams.sm_of_tile(), streams.remote_bytes > 0
+    totals = np.zeros(streams.sms, LANE_TOTALS_DTYPE)
+
+    def of_sm(values: Floats | NDArray[np.bool_]) -> Floats:
+        return np.bincount(sm, values, streams.sms).astype(np.float64)
+
+    totals["tiles"] = np.diff(streams.first)
+    totals["remote_tiles"] = of_sm(remote)
+    totals["mainloop_ns"] = of_sm(streams.mainloop_ns)
+    totals["staging_stall_ns"] = of_sm(run.stall_ns)
+    totals["dependency_wait_ns"] = of_sm(run.dependency_wait_ns)
+    totals["issue_ns"] = of_sm(run.issue_ns)
+    totals["remote_issue_ns"] = of_sm(run.issue_ns * remote)
+    totals["completion_ns"] = of_sm(times.freed - times.accepted)
+    np.maximum.at(totals["finish_ns"], sm, times.accepted)
+    return totals
 
 
 def local_stores_ns(
