@@ -7,7 +7,7 @@ from math import ceil
 from xstage_tune.configs.architecture import Architecture, architecture_of, compute_of
 from xstage_tune.configs.megamoe_budget import OPERAND_SWIZZLE_BYTES, stage_bytes
 from xstage_tune.configs.resources import check_config
-from xstage_tune.configs.schema import AttentionConfig, KernelConfig, MegaMoeConfig, Schedule
+from xstage_tune.configs.schema import AttentionConfig, KernelConfig, MegaMoeConfig, Schedule, ScheduleKind
 from xstage_tune.configs.static_schedules import wave_experts
 from xstage_tune.devices.base import StoreFlavour
 from xstage_tune.errors import UsageError
@@ -39,8 +39,7 @@ def default_config(workload: Workload, platform: PlatformProfile) -> KernelConfi
     """
     if isinstance(workload, MoeWorkload):
         base = _megamoe_base(workload, platform)
-        wave = Schedule(kind="wave", experts_per_wave=_experts_per_wave(base, workload, platform))
-        return base.model_copy(update={"schedule": wave})
+        return base.model_copy(update={"schedule": schedule_of_kind("wave", base, workload, platform)})
     return _first_feasible([_attention(128, n, platform) for n in (128, 64)], workload, platform)
 
 
@@ -73,12 +72,23 @@ def interleaved_config(workload: MoeWorkload, platform: PlatformProfile) -> Mega
         UsageError: as :func:`default_config`.
     """
     base = _megamoe_base(workload, platform)
-    knee = lead_knee_rows(
-        block_n=base.block_n, producers=platform.gpu.sm_count, intermediate=workload.intermediate
-    )
-    rounds = 2 + workload.intermediate / workload.hidden
-    lead = Schedule(kind="interleaved", lead_rows=ceil(rounds * float(knee)))
-    return base.model_copy(update={"schedule": lead})
+    return base.model_copy(update={"schedule": schedule_of_kind("interleaved", base, workload, platform)})
+
+
+def schedule_of_kind(
+    kind: ScheduleKind, config: MegaMoeConfig, workload: MoeWorkload, platform: PlatformProfile
+) -> Schedule:
+    """A schedule with its usual parameters for the tiles of ``config``: the default's wave, the lead of
+    :func:`interleaved_config`."""
+    if kind == "wave":
+        return Schedule(kind=kind, experts_per_wave=_experts_per_wave(config, workload, platform))
+    if kind == "interleaved":
+        knee = lead_knee_rows(
+            block_n=config.block_n, producers=platform.gpu.sm_count, intermediate=workload.intermediate
+        )
+        rounds = 2 + workload.intermediate / workload.hidden
+        return Schedule(kind=kind, lead_rows=ceil(rounds * float(knee)))
+    return Schedule(kind=kind)
 
 
 def fitting_stages(config: MegaMoeConfig, workload: MoeWorkload, platform: PlatformProfile) -> int:

@@ -28,6 +28,7 @@ from xstage_tune.devices.simulator.megamoe import (
     megamoe_streams,
     moe_store_bytes,
 )
+from xstage_tune.devices.simulator.moe_placement import Placement, share_placement
 from xstage_tune.devices.skeletons import MoeScheduling
 from xstage_tune.devices.streams import Floats, Streams
 from xstage_tune.devices.tile_times import attention_tile_times, moe_tile_times
@@ -133,7 +134,10 @@ def _moe_launch(
     dependencies: bool,
 ) -> FusedLaunch:
     grid, schedule = moe_grid(config, workload, platform), order_schedule(config.schedule)
-    order = orders.megamoe_order(grid, schedule)
+    placement = None
+    if config.schedule.placement == "share":
+        placement = _share_placement(grid, config, workload, platform, given)
+    order = orders.megamoe_order(grid, schedule, placement)
     stores = MoeStores(
         # SwiGLU makes one output of a gate and an up column.
         l1_bytes_per_token=config.block_n / 2 * workload.activation_bytes,
@@ -164,8 +168,33 @@ def _moe_launch(
         local_bytes=local_bytes,
         staging_slots=config.staging_depth,
         flavour=config.store_flavour,
-        scheduling=MoeScheduling(grid, schedule),
+        scheduling=MoeScheduling(grid, schedule, placement),
         linear2=order.layer == orders.LINEAR2,
+    )
+
+
+def _share_placement(
+    grid: orders.MoeGrid,
+    config: MegaMoeConfig,
+    workload: MoeWorkload,
+    platform: PlatformProfile,
+    given: GivenTimes,
+) -> Placement | None:
+    """Linear-2 by the SMs' measured shares of R; None where the platform has none."""
+    if platform.arbitration is None:
+        return None
+    share = np.zeros(grid.sms)
+    for group in platform.arbitration.groups:
+        share[list(group.sm_ids)] = group.share / len(group.sm_ids)
+    if given.l1_ns is not None and given.l2_ns is not None:
+        return share_placement(grid, share, l1_ns=given.l1_ns, l2_ns=given.l2_ns)
+    times = moe_tile_times(config, workload, platform)
+    full = np.array([config.block_m])
+    return share_placement(
+        grid,
+        share,
+        l1_ns=float(times.mainloop_ns(full, workload.hidden)[0]),
+        l2_ns=float(times.mainloop_ns(full, workload.intermediate)[0]),
     )
 
 

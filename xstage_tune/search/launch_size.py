@@ -20,7 +20,7 @@ def require_simulable(configs: Iterable[KernelConfig], workload: Workload) -> No
         UsageError: names the block of the largest launch, and its tiles.
     """
     blocks = {(config.block_m, config.block_n) for config in configs}
-    tiles, block_m, block_n = max((_tiles(workload, *block), *block) for block in blocks)
+    tiles, block_m, block_n = max((launch_tiles(workload, *block), *block) for block in blocks)
     if tiles > MOST_TILES:
         raise UsageError(
             f"'{workload.name}' has {tiles:,} tiles on one rank (in blocks of {block_m} x {block_n}), more "
@@ -29,7 +29,7 @@ def require_simulable(configs: Iterable[KernelConfig], workload: Workload) -> No
         )
 
 
-def _tiles(workload: Workload, block_m: int, block_n: int) -> int:
+def launch_tiles(workload: Workload, block_m: int, block_n: int) -> int:
     """Tiles of the rank that has most."""
     if isinstance(workload, AttentionWorkload):
         return workload.local_heads * -(-workload.tokens // block_m)

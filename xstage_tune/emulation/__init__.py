@@ -1,0 +1,1 @@
+"""Emulation: what a schedule does on a real fabric, before its kernel is written."""

@@ -1,0 +1,192 @@
+"""The launches that a request compares: each schedule, at each value of the sweep."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import get_args
+
+import numpy as np
+
+from xstage_tune.configs.defaults import fitting_stages, schedule_of_kind
+from xstage_tune.configs.schema import AttentionConfig, KernelConfig, MegaMoeConfig, Schedule, ScheduleKind
+from xstage_tune.devices.fused_launch import fused_launch
+from xstage_tune.devices.skeletons import Skeleton
+from xstage_tune.emulation.request import LONGEST_SPIN_NS, EmulationRequest, ScheduleName
+from xstage_tune.errors import UsageError
+from xstage_tune.profile_files import check_profile
+from xstage_tune.search.launch_size import launch_tiles
+from xstage_tune.workloads.schema import AttentionWorkload, MoeWorkload, Workload
+
+#: An attention's launch with nothing remote: T_FA of the residual.
+WITHOUT_STORES = "no remote stores"
+#: Spans of more would not fit the device's buffers.
+_MOST_TILES = 1_000_000
+#: Stores are of 16 bytes, in either flavour.
+_STORE_BYTES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class EmulationCase:
+    """One skeleton to run.
+
+    Args:
+        label: unique in a request.
+        name: of the schedule, its parameters left out, the same at every value of a sweep.
+        value: of the swept quantity; None without a sweep.
+        remote: False for an attention's launch that keeps all stores local.
+    """
+
+    label: str
+    name: str
+    workload: Workload
+    config: KernelConfig
+    value: float | None = None
+    remote: bool = True
+
+
+def cases_of(request: EmulationRequest) -> tuple[EmulationCase, ...]:
+    """The cases in the order in which results list them: by value, then by schedule.
+
+    Raises:
+        UsageError: a value of the sweep does not fit the workload or the platform.
+    """
+    values = request.sweep.values if request.sweep else (None,)
+    return tuple(case for value in values for case in _cases_at(request, value))
+
+
+def skeleton_of(case: EmulationCase, request: EmulationRequest) -> Skeleton:
+    """A case made ready for a device; stores in whole 16 bytes.
+
+    Raises:
+        UsageError: the config cannot run on the platform, the launch has too many tiles, or a tile's
+            mainloop is too short or too long to spin.
+    """
+    tiles = launch_tiles(case.workload, case.config.block_m, case.config.block_n)
+    if tiles > _MOST_TILES:
+        raise UsageError(
+            f"'{case.workload.name}' has {tiles:,} tiles on one rank, more than the {_MOST_TILES:,} that are "
+            "emulated",
+            "give it fewer tokens, with --set or in its profile",
+        )
+    launch = fused_launch(
+        case.workload, case.config, request.platform, given=request.given, dependencies=request.dependencies
+    )
+    streams = launch.streams
+    stored = _STORE_BYTES * np.rint((launch.local_bytes + streams.remote_bytes) / _STORE_BYTES)
+    remote = _STORE_BYTES * np.rint(streams.remote_bytes / _STORE_BYTES) * case.remote
+    _check_spins(float(streams.mainloop_ns.min(initial=1.0)), float(streams.mainloop_ns.max(initial=1.0)))
+    return Skeleton(
+        label=case.label,
+        streams=replace(streams, remote_bytes=remote),
+        local_bytes=stored - remote,
+        staging_slots=launch.staging_slots,
+        flavour=launch.flavour,
+        path=request.path,
+        scheduling=launch.scheduling,
+        completion_coupled=request.completion_coupled and case.remote,
+    )
+
+
+def _cases_at(request: EmulationRequest, value: float | None) -> Iterator[EmulationCase]:
+    """All schedules at one value of the sweep."""
+    workload = _workload_at(request, value)
+    suffix = _suffix(request, value)
+    config = request.config
+    if isinstance(config, AttentionConfig):
+        for order in request.schedules:
+            ordered = config.model_copy(update={"tile_order": order})
+            yield EmulationCase(f"{order}{suffix}", order, workload, ordered, value)
+        alone = f"{WITHOUT_STORES}{suffix}"
+        yield EmulationCase(alone, WITHOUT_STORES, workload, config, value, remote=False)
+        return
+    assert isinstance(workload, MoeWorkload)
+    tiles = _tiles_at(request, config, workload, value)
+    for kind in request.schedules:
+        schedule = _schedule(request, tiles, workload, kind, value)
+        for placement in request.placements:
+            placed = schedule.model_copy(update={"placement": placement})
+            name = kind + (", by share" if placement == "share" else "")
+            variant = tiles.model_copy(update={"schedule": placed})
+            yield EmulationCase(f"{placed.label}{suffix}", name, workload, variant, value)
+
+
+def _suffix(request: EmulationRequest, value: float | None) -> str:
+    """What a label says of the swept value; nothing of a lead, which the schedule's own label has."""
+    if request.sweep is None or value is None or request.sweep.key == "lead":
+        return ""
+    return f", {request.sweep.key}={request.sweep.shown(value)}"
+
+
+def _workload_at(request: EmulationRequest, value: float | None) -> Workload:
+    sweep, workload = request.sweep, request.workload
+    if sweep is None or value is None or sweep.key not in ("tokens", "remote_fraction"):
+        return workload
+    key: str = sweep.key
+    at = value if key == "remote_fraction" else int(value)
+    if key == "tokens" and isinstance(workload, MoeWorkload):
+        key = "tokens_per_rank"
+    origin = f"--sweep {sweep.key}={sweep.shown(value)}"
+    changed = {**workload.model_dump(exclude_none=True), key: at}
+    if isinstance(workload, MoeWorkload):
+        return check_profile(MoeWorkload, changed, origin)
+    return check_profile(AttentionWorkload, changed, origin)
+
+
+def _tiles_at(
+    request: EmulationRequest, config: MegaMoeConfig, workload: MoeWorkload, value: float | None
+) -> MegaMoeConfig:
+    """The config with a swept staging depth."""
+    if request.sweep is None or request.sweep.key != "staging_depth" or value is None:
+        return config
+    return with_staging_depth(config, int(value), workload, request)
+
+
+def with_staging_depth(
+    config: MegaMoeConfig, staging_depth: int, workload: MoeWorkload, request: EmulationRequest
+) -> MegaMoeConfig:
+    """A config with S slots, and with fewer pipeline stages where they need the room.
+
+    Raises:
+        UsageError: not even one stage fits beside them; says how many slots would.
+    """
+    for depth in range(staging_depth, 0, -1):
+        deeper = config.model_copy(update={"staging_depth": depth})
+        stages = fitting_stages(deeper, workload, request.platform)
+        if stages < 1:
+            continue
+        if depth < staging_depth:
+            raise UsageError(
+                f"{staging_depth} staging slots do not fit the shared memory of a CTA: {depth} do, of a "
+                f"{config.block_m}x{config.block_n} tile beside one pipeline stage",
+                f"--staging-depth {depth}, or a config with a smaller tile",
+            )
+        return deeper.model_copy(update={"pipeline_stages": min(stages, config.pipeline_stages)})
+    raise UsageError(f"no staging slot of a {config.block_m}x{config.block_n} tile fits the shared memory")
+
+
+def _schedule(
+    request: EmulationRequest,
+    tiles: MegaMoeConfig,
+    workload: MoeWorkload,
+    kind: ScheduleName,
+    value: float | None,
+) -> Schedule:
+    """The config's own parameters for its own schedule, the usual ones for the others; or the swept lead."""
+    if request.sweep and request.sweep.key == "lead" and value is not None:
+        return Schedule(kind="interleaved", lead_rows=int(value))
+    if tiles.schedule.kind == kind:
+        return tiles.schedule
+    moe_kind = next(one for one in get_args(ScheduleKind) if one == kind)
+    return schedule_of_kind(moe_kind, tiles, workload, request.platform)
+
+
+def _check_spins(shortest_ns: float, longest_ns: float) -> None:
+    if shortest_ns <= 0:
+        raise UsageError("a tile's mainloop takes 0 ns: there is nothing to spin", "give --tile-ns above 0")
+    if longest_ns > LONGEST_SPIN_NS:
+        raise UsageError(
+            f"a tile's mainloop of {longest_ns:.0f} ns is longer than the deadline of a spin, "
+            f"{LONGEST_SPIN_NS:.0f} ns",
+            "take a workload with fewer tokens, or give --tile-ns",
+        )

@@ -1,0 +1,137 @@
+"""What the calibrated platform says of a case: by the closed forms, and by the event simulator."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from xstage_tune.audit.attention import audit_attention
+from xstage_tune.audit.bursts import BurstTerms
+from xstage_tune.audit.figures import Basis, Figure
+from xstage_tune.audit.moe import MoeAudit, audit_moe
+from xstage_tune.audit.prediction import SchedulePrediction
+from xstage_tune.audit.tile_times import MoeTimes
+from xstage_tune.configs.schema import AttentionConfig, MegaMoeConfig
+from xstage_tune.devices.fused_launch import GivenTimes
+from xstage_tune.devices.simulator.skeletons import SimulatedSkeletons, local_stores_ns
+from xstage_tune.devices.skeleton_figures import LaunchFigures, figures_of
+from xstage_tune.devices.skeletons import Skeleton
+from xstage_tune.emulation.cases import EmulationCase
+from xstage_tune.emulation.request import EmulationRequest
+from xstage_tune.model.checks import NS_PER_S
+from xstage_tune.workloads.schema import AttentionWorkload, MoeWorkload
+
+#: Launches behind a simulated figure: start times matter little beside what schedules do.
+_LAUNCHES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class ClosedForm:
+    """The steady-state equations of a case; times in ns.
+
+    Args:
+        makespan_ns: the busiest SM's mainloops, its stalls and its last T_RS (of attention the mainloops and
+            the residual); at least what the path takes to drain all remote bytes but the last Q.
+        issue_ns: T_RS of a tile with remote stores, local stores and epilogue included; None without any.
+        stall_ns: of an SM's mainloop role over the launch, equations 15 and 19.
+        residual_ns: E_res of attention, equations 17 to 19; None for MegaMoE and where nothing is remote.
+    """
+
+    makespan_ns: float
+    issue_ns: float | None
+    stall_ns: float
+    residual_ns: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Landmarks:
+    """Where the closed forms expect a sweep to bend.
+
+    Args:
+        lead_knee_rows: D_knee, equation 16; MegaMoE only.
+        converged_tokens: M*_ub, equation 20; attention only.
+    """
+
+    lead_knee_rows: float | None = None
+    converged_tokens: float | None = None
+
+
+def simulated(skeleton: Skeleton, request: EmulationRequest) -> tuple[LaunchFigures, ...]:
+    """Launches of the skeleton on the simulator, from the platform alone.
+
+    Raises:
+        UsageError: the platform lacks T0 or Q of the flavour.
+    """
+    device = SimulatedSkeletons(request.platform, seed=request.seed)
+    return tuple(figures_of(run) for run in device.run_skeletons([skeleton] * _LAUNCHES))
+
+
+def closed_form(case: EmulationCase, skeleton: Skeleton, request: EmulationRequest) -> ClosedForm:
+    """The equations for a case.
+
+    Raises:
+        UsageError: the platform lacks what they need.
+    """
+    streams = skeleton.streams
+    mainloops_ns = np.bincount(streams.sm_of_tile(), streams.mainloop_ns, streams.sms)
+    busiest_ns = float(mainloops_ns.max(initial=0.0))
+    fixed_ns = streams.staging_ns + local_stores_ns(
+        request.platform, skeleton.flavour, skeleton.local_bytes, streams.remote_bytes
+    )
+    remote = streams.remote_bytes > 0
+    if not remote.any():
+        return ClosedForm(busiest_ns + float(fixed_ns.max(initial=0.0)), None, 0.0)
+    burst, predicted = _audited(case, request)
+    exposed = predicted.completion_coupled if request.completion_coupled else predicted
+    residual_ns = exposed.residual_ns.value
+    last_fixed_ns = float(fixed_ns[remote].mean())
+    issue_ns = predicted.span_ns.value + last_fixed_ns
+    held_back = float(streams.remote_bytes.sum()) - burst.capacity_bytes.value
+    drain_ns = held_back / burst.drain_bytes_per_s.value * NS_PER_S
+    if isinstance(case.workload, MoeWorkload):
+        # Its residual is of stalls alone.
+        return ClosedForm(max(busiest_ns + residual_ns + issue_ns, drain_ns), issue_ns, residual_ns)
+    bursts = int(np.bincount(streams.sm_of_tile(), remote).max())
+    return ClosedForm(
+        makespan_ns=max(busiest_ns + residual_ns + last_fixed_ns, drain_ns),
+        issue_ns=issue_ns,
+        stall_ns=bursts * exposed.stall_ns.value,
+        residual_ns=residual_ns,
+    )
+
+
+def landmarks(request: EmulationRequest) -> Landmarks:
+    """D_knee or M*_ub of the request's config; nothing where nothing is remote.
+
+    Raises:
+        UsageError: the platform lacks what they need.
+    """
+    workload, config, platform = request.workload, request.config, request.platform
+    if isinstance(workload, MoeWorkload) and isinstance(config, MegaMoeConfig):
+        if not workload.combine_remote_fraction:
+            return Landmarks()
+        knee = audit_moe(workload, platform, config, _given_times(request.given)).lead_knee_rows
+        return Landmarks(lead_knee_rows=knee.value)
+    assert isinstance(workload, AttentionWorkload)
+    assert isinstance(config, AttentionConfig)
+    if not workload.output_remote_fraction:
+        return Landmarks()
+    return Landmarks(converged_tokens=audit_attention(workload, platform, config).converged_tokens.value)
+
+
+def _audited(case: EmulationCase, request: EmulationRequest) -> tuple[BurstTerms, SchedulePrediction]:
+    workload, config = case.workload, case.config
+    if isinstance(workload, MoeWorkload) and isinstance(config, MegaMoeConfig):
+        audit: MoeAudit = audit_moe(workload, request.platform, config, _given_times(request.given))
+        return audit.burst, audit.predicted[audit.schedule]
+    assert isinstance(workload, AttentionWorkload)
+    assert isinstance(config, AttentionConfig)
+    attention = audit_attention(workload, request.platform, config)
+    return attention.burst, attention.predicted
+
+
+def _given_times(given: GivenTimes) -> MoeTimes | None:
+    if given.l1_ns is None or given.l2_ns is None:
+        return None
+    return MoeTimes(*(Figure(time_ns, Basis.MEASURED, "given") for time_ns in (given.l1_ns, given.l2_ns)))

@@ -1,0 +1,207 @@
+"""What is asked of an emulation."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, get_args
+
+from xstage_tune.configs.loader import config_from_keys, config_keys
+from xstage_tune.configs.schema import (
+    KernelConfig,
+    MegaMoeConfig,
+    Placement,
+    ScheduleKind,
+    TileOrder,
+)
+from xstage_tune.devices.base import StoreFlavour, StorePath
+from xstage_tune.devices.fused_launch import GivenTimes
+from xstage_tune.emulation.sweep import Sweep
+from xstage_tune.errors import UsageError
+from xstage_tune.platforms.schema import PlatformProfile
+from xstage_tune.profile_files import check_profile
+from xstage_tune.workloads.schema import AttentionWorkload, MoeWorkload, Workload
+
+ScheduleName = ScheduleKind | TileOrder
+MOE_SCHEDULES: tuple[ScheduleName, ...] = get_args(ScheduleKind)
+ATTENTION_ORDERS: tuple[ScheduleName, ...] = get_args(TileOrder)
+#: What a MegaMoE emulation compares unless told otherwise: the historical baseline, Algorithm 1, and 1:1.
+USUAL_MOE_SCHEDULES: tuple[ScheduleName, ...] = ("wave", "interleaved", "alternating")
+
+#: The longest spin: a launch of a few of them stays within the device's deadline for a wait.
+LONGEST_SPIN_NS = 50e6
+_SPINS = {"l1": "l1_ns", "l2": "l2_ns", "q": "q_ns", "epilogue": "epilogue_ns"}
+_SPIN_EXAMPLE = "--tile-ns l1=25000,l2=12700 for MegaMoE, --tile-ns q=80000 for attention"
+
+
+@dataclass(frozen=True, slots=True)
+class EmulationRequest:
+    """One emulation: a workload's schedules on one path of one GPU.
+
+    Args:
+        platform: calibrated, of that path: what the predictions rest on, and the shares of a placement.
+        config: tiles, staging, and the parameters of its own schedule.
+        schedules: MegaMoE's schedules, or attention's tile orders.
+        placements: of each MegaMoE schedule.
+        path: of the remote stores.
+        given: tile times in place of the compute model's.
+        dependencies: False runs Linear-2 as if its inputs were ready.
+        completion_coupled: the issue role waits for visibility: the counterfactual.
+        repeats: launches of each case.
+        seed: of the simulator's start times.
+        sweep: a quantity to vary; None for one value of everything.
+
+    Raises:
+        UsageError: two of them do not go together, or with the workload.
+    """
+
+    workload: Workload
+    platform: PlatformProfile
+    config: KernelConfig
+    schedules: tuple[ScheduleName, ...]
+    path: StorePath
+    placements: tuple[Placement, ...] = ("even",)
+    given: GivenTimes = field(default_factory=GivenTimes)
+    dependencies: bool = True
+    completion_coupled: bool = False
+    repeats: int = 5
+    seed: int = 0
+    sweep: Sweep | None = None
+
+    def __post_init__(self) -> None:
+        moe = isinstance(self.workload, MoeWorkload)
+        if moe != isinstance(self.config, MegaMoeConfig):
+            raise UsageError(
+                f"a config of kind '{self.config.kind}' does not fit the workload '{self.workload.name}'",
+                f"give one of kind '{'megamoe' if moe else 'attention'}', or --config default",
+            )
+        known, what = (MOE_SCHEDULES, "schedules") if moe else (ATTENTION_ORDERS, "tile orders")
+        for name in self.schedules:
+            if name not in known:
+                raise UsageError(
+                    f"--schedule {name} does not fit the workload '{self.workload.name}'",
+                    f"its {what} are {', '.join(known)}",
+                )
+        if self.path not in (self.platform.path, "local"):
+            raise UsageError(
+                f"platform '{self.platform.name}' was calibrated for path '{self.platform.path}', not "
+                f"'{self.path}'",
+                f"calibrate it: xstage-tune calibrate --path {self.path}; or give its --platform",
+            )
+        _check_given(self.given, moe)
+        self._check_sweep(moe)
+
+    @property
+    def flavour(self) -> StoreFlavour:
+        return self.config.store_flavour
+
+    @property
+    def predicted(self) -> bool:
+        """Whether the platform speaks of these stores: it does not of the local control."""
+        return self.path == self.platform.path
+
+    def keys(self) -> dict[str, Any]:
+        """As plain keys; :func:`request_from_keys` reads them back."""
+        return {
+            "workload": self.workload.model_dump(mode="json", exclude_none=True),
+            "platform": self.platform.model_dump(mode="json", exclude_none=True),
+            "config": config_keys(self.config),
+            "schedules": list(self.schedules),
+            "placements": list(self.placements),
+            "path": self.path,
+            "given": {key: value for key, value in asdict(self.given).items() if value is not None},
+            "dependencies": self.dependencies,
+            "completion_coupled": self.completion_coupled,
+            "repeats": self.repeats,
+            "seed": self.seed,
+            "sweep": {"key": self.sweep.key, "values": list(self.sweep.values)} if self.sweep else None,
+        }
+
+    def _check_sweep(self, moe: bool) -> None:
+        if self.sweep is None:
+            return
+        key = self.sweep.key
+        if not moe and key in ("lead", "staging_depth"):
+            raise UsageError(
+                f"--sweep {key} is of MegaMoE; '{self.workload.name}' is an attention",
+                "sweep tokens or remote_fraction, or change output_staging in a --config",
+            )
+        if key == "lead" and self.schedules != ("interleaved",):
+            raise UsageError(
+                "--sweep lead is of the interleaved schedule", "give --schedule interleaved alone"
+            )
+
+
+def request_from_keys(keys: Mapping[str, Any], origin: str) -> EmulationRequest:
+    """Keys of :meth:`EmulationRequest.keys` as a request.
+
+    Raises:
+        UsageError: they are of another version, or break a schema.
+    """
+    try:
+        layer = keys["workload"]
+        workload: Workload = (
+            check_profile(MoeWorkload, layer, f"{origin}, workload")
+            if layer["kind"] == "moe"
+            else check_profile(AttentionWorkload, layer, f"{origin}, workload")
+        )
+        sweep = keys["sweep"]
+        return EmulationRequest(
+            workload=workload,
+            platform=check_profile(PlatformProfile, keys["platform"], f"{origin}, platform"),
+            config=config_from_keys(keys["config"], f"{origin}, config"),
+            schedules=tuple(keys["schedules"]),
+            placements=tuple(keys["placements"]),
+            path=keys["path"],
+            given=GivenTimes(**keys["given"]),
+            dependencies=keys["dependencies"],
+            completion_coupled=keys["completion_coupled"],
+            repeats=keys["repeats"],
+            seed=keys["seed"],
+            sweep=Sweep(sweep["key"], tuple(sweep["values"])) if sweep else None,
+        )
+    except (KeyError, TypeError) as error:
+        raise UsageError(f"{origin}: not the request of an emulation: {error}") from None
+
+
+def parse_given(text: str) -> GivenTimes:
+    """``l1=25000,l2=12700``, ``q=80000``, each with or without ``epilogue=1600``; in ns.
+
+    Raises:
+        UsageError: it is not of that form, or a time is no positive number of ns that a spin may last.
+    """
+    times: dict[str, float] = {}
+    for part in text.split(","):
+        key, separator, value = (piece.strip() for piece in part.partition("="))
+        if not separator or key not in _SPINS:
+            raise UsageError(f"--tile-ns {text}: '{part}' is none of {'=, '.join(_SPINS)}=", _SPIN_EXAMPLE)
+        if _SPINS[key] in times:
+            raise UsageError(f"--tile-ns {text}: {key} is there twice")
+        times[_SPINS[key]] = _spin_ns(key, value, text)
+    return GivenTimes(**times)
+
+
+def _spin_ns(key: str, value: str, text: str) -> float:
+    try:
+        time_ns = float(value)
+    except ValueError:
+        raise UsageError(f"--tile-ns {text}: {value!r} is no number", _SPIN_EXAMPLE) from None
+    if not math.isfinite(time_ns) or time_ns < 0 or (time_ns == 0 and key != "epilogue"):
+        raise UsageError(f"--tile-ns {text}: a mainloop of {value} ns cannot be spun", "give a time above 0")
+    if time_ns > LONGEST_SPIN_NS:
+        raise UsageError(
+            f"--tile-ns {text}: {key} of {value} ns is longer than the deadline of a spin, "
+            f"{LONGEST_SPIN_NS:.0f} ns",
+            "times are in ns",
+        )
+    return time_ns
+
+
+def _check_given(given: GivenTimes, moe: bool) -> None:
+    if moe and given.q_ns is not None:
+        raise UsageError("--tile-ns q is of attention; a MoE layer takes l1 and l2", _SPIN_EXAMPLE)
+    if not moe and (given.l1_ns, given.l2_ns) != (None, None):
+        raise UsageError("--tile-ns l1 and l2 are of a MoE layer; attention takes q", _SPIN_EXAMPLE)
+    if (given.l1_ns is None) != (given.l2_ns is None):
+        raise UsageError("--tile-ns takes l1 and l2 together", _SPIN_EXAMPLE)

@@ -1,0 +1,83 @@
+"""``--sweep key=values``: one quantity over several values."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from xstage_tune.errors import UsageError
+
+SweepKey = Literal["lead", "remote_fraction", "staging_depth", "tokens"]
+
+_RANGE = re.compile(r"(\d+)\.\.(\d+)")
+#: Each value is a launch of every schedule, and of every repeat.
+_MOST_VALUES = 64
+_EXAMPLE = "for example --sweep lead=1..32, or --sweep remote_fraction=0,0.25,0.5"
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """A quantity and its values in order.
+
+    ``lead``: D of the interleaved schedule, rows. ``remote_fraction``: of the output bytes.
+    ``staging_depth``: S of MegaMoE. ``tokens``: of a MoE layer on each rank, or of an attention's sequence.
+    """
+
+    key: SweepKey
+    values: tuple[float, ...]
+
+    def shown(self, value: float) -> str:
+        """A value as it was written: whole numbers without a point."""
+        return f"{value:g}" if self.key == "remote_fraction" else f"{value:.0f}"
+
+
+def parse_sweep(text: str) -> Sweep:
+    """``key=a,b,c``, and for whole numbers also ``key=a..b``, ends included.
+
+    Raises:
+        UsageError: it is not of that form; says what is wrong.
+    """
+    key, separator, listed = (part.strip() for part in text.partition("="))
+    if not separator or not listed:
+        raise UsageError(f"--sweep {text}: not of the form key=values", _EXAMPLE)
+    known = get_args(SweepKey)
+    if key not in known:
+        raise UsageError(f"--sweep {text}: '{key}' is none of {', '.join(known)}", _EXAMPLE)
+    values = tuple(value for part in listed.split(",") for value in _values(part.strip(), key, text))
+    if len(set(values)) < len(values):
+        twice = next(value for value in values if values.count(value) > 1)
+        raise UsageError(f"--sweep {text}: {twice:g} is there twice")
+    if len(values) > _MOST_VALUES:
+        raise UsageError(f"--sweep {text}: {len(values)} values, more than {_MOST_VALUES}", "take fewer")
+    return Sweep(next(one for one in known if one == key), values)
+
+
+def _values(part: str, key: str, text: str) -> tuple[float, ...]:
+    """One value, or those of a range."""
+    if match := _RANGE.fullmatch(part):
+        low, high = int(match[1]), int(match[2])
+        if low > high:
+            raise UsageError(f"--sweep {text}: the range {part} runs backwards", f"{key}={high}..{low}")
+        if high - low >= _MOST_VALUES:
+            raise UsageError(f"--sweep {text}: the range {part} has more than {_MOST_VALUES} values")
+        values = tuple(float(value) for value in range(low, high + 1))
+    else:
+        values = (_number(part, text),)
+    whole = key != "remote_fraction"
+    for value in values:
+        if whole and (value < 1 or value != int(value)):
+            raise UsageError(f"--sweep {text}: {key} must be a whole number from 1 up, got {part}")
+        if not whole and not 0 <= value <= 1:
+            raise UsageError(f"--sweep {text}: remote_fraction must be in 0 to 1, got {part}")
+    return values
+
+
+def _number(part: str, text: str) -> float:
+    try:
+        value = float(part)
+    except ValueError:
+        raise UsageError(f"--sweep {text}: {part!r} is no number", _EXAMPLE) from None
+    if abs(value) > 2**31:  # also what is not finite
+        raise UsageError(f"--sweep {text}: {part} is out of range")
+    return value
