@@ -177,14 +177,26 @@ def test_stored_runs_with_a_mismatch_are_refused_naming_the_path(calibrated: Cal
     assert "path 'host': 16 of 4096 bytes differ" in finding.message
 
 
-def test_drops_that_make_a_window_unusable_are_refused(calibrated: Calibrated) -> None:
+def test_a_point_whose_every_window_is_unusable_is_refused(calibrated: Calibrated) -> None:
     runs = list(calibrated.observer.runs)
-    position = next(i for i, run in enumerate(runs) if run.point.repeat == 3)
+    lost = next(run.point for run in runs if run.point.repeat == 1 and not run.point.idle_sms)
+    runs = [with_dropped(run, 2) if replace(run.point, repeat=1) == lost else run for run in runs]
+    finding = found(
+        fit(runs, COPY, FluidDevice(calibrated.truth).describe(), calibrated.request), "window-unusable"
+    )
+    assert finding.severity == "refuse"
+    assert "spans were dropped" in finding.message
+
+
+def test_an_unusable_window_of_a_point_that_has_others_is_told(calibrated: Calibrated) -> None:
+    runs = list(calibrated.observer.runs)
+    position = next(i for i, run in enumerate(runs) if run.point.repeat == 1 and not run.point.idle_sms)
     runs[position] = with_dropped(runs[position], 2)
     result = fit(runs, COPY, FluidDevice(calibrated.truth).describe(), calibrated.request)
     finding = found(result, "window-unusable")
-    assert finding.severity == "refuse"
-    assert "spans were dropped" in finding.message
+    assert finding.severity == "warn"
+    assert "1 runs have no usable window" in finding.message
+    assert not result.refused
 
 
 def test_a_local_control_that_waits_is_told(figures: list[RunFigures], refit: Refit) -> None:

@@ -23,8 +23,8 @@ def interval95(replicates: Floats) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def resampled_medians(samples: Floats, rng: np.random.Generator) -> Floats:
-    """Medians of ``REPLICATES`` resamples of ``samples``, ``[REPLICATES]``."""
+def resampled_quantiles(samples: Floats, quantile: float, rng: np.random.Generator) -> Floats:
+    """A quantile of ``REPLICATES`` resamples of ``samples``, ``[REPLICATES]``."""
     drawn = rng.integers(len(samples), size=(REPLICATES, len(samples)))
-    medians: Floats = np.median(samples[drawn], axis=1)
-    return medians
+    quantiles: Floats = np.quantile(samples[drawn], quantile, axis=1)
+    return quantiles

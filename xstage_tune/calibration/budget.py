@@ -32,12 +32,14 @@ class Budget:
     # Plateaus (T0).
     issue_bytes: tuple[int, ...]
     plateau_bursts: int
-    plateau_launches: int  # T0 of large bursts has modes, a tenth apart, that last for a launch
+    plateau_launches: int  # T0 of large bursts is 4 to 8% longer in some launches
     # Isolated bursts (Q): aggregate volumes, then factors of the knee's volume.
     coarse_mib: tuple[float, ...]
     dense: tuple[float, ...]
     isolated_bursts: int
-    isolated_launches: int  # with few producers Q differs by a tenth from launch to launch
+    isolated_launches: int
+    few_producers: int  # with as few or fewer Q differs by a tenth from launch to launch,
+    few_producers_launches: int  # so they get more, which cost little: a launch records few spans
     # Gap sweeps (validation), as factors of G*; the first (K, B) also runs on the local path.
     sweeps: tuple[tuple[int | float, int], ...]
     gap_factors: tuple[float, ...]
@@ -62,17 +64,19 @@ class Budget:
 QUICK = Budget(
     producers=(32, 0.5, 1.0),
     drain_bytes=(4 * KIB, 8 * KIB, 32 * KIB),
-    window_bytes=32 * MIB,
-    window_spans=12_000,
+    window_bytes=64 * MIB,
+    window_spans=16_400,
     window_bursts=24,
     drain_launches=3,
     issue_bytes=(2 * KIB, 8 * KIB, 16 * KIB, 32 * KIB),
-    plateau_bursts=16,
-    plateau_launches=3,
+    plateau_bursts=12,
+    plateau_launches=4,
     coarse_mib=(0.5, 2.0, 6.0, 16.0),
     dense=(0.7, 0.85, 0.95, 1.05, 1.15, 1.3, 1.6),
     isolated_bursts=12,
     isolated_launches=2,
+    few_producers=16,
+    few_producers_launches=4,
     sweeps=((1.0, 8 * KIB), (32, 16 * KIB)),
     gap_factors=(0.3, 0.7, 0.9, 1.0, 1.15, 1.6),
     local_gap_factors=(0.3, 0.9, 1.6),
@@ -92,26 +96,28 @@ QUICK = Budget(
 FULL = Budget(
     producers=(8, 16, 32, 0.5, 0.75, 1.0),
     drain_bytes=(2 * KIB, 4 * KIB, 8 * KIB, 16 * KIB, 32 * KIB),
-    window_bytes=80 * MIB,
-    window_spans=20_000,
-    window_bursts=32,
-    drain_launches=3,
+    window_bytes=44 * MIB,
+    window_spans=22_500,
+    window_bursts=48,
+    drain_launches=5,
     issue_bytes=(2 * KIB, 4 * KIB, 8 * KIB, 16 * KIB, 24 * KIB, 32 * KIB, 48 * KIB),
-    plateau_bursts=24,
-    plateau_launches=5,
+    plateau_bursts=12,
+    plateau_launches=7,
     coarse_mib=(0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0),
     dense=(0.6, 0.7, 0.8, 0.86, 0.92, 0.96, 1.0, 1.04, 1.08, 1.14, 1.2, 1.3, 1.45, 1.7, 2.0),
-    isolated_bursts=10,
+    isolated_bursts=8,
     isolated_launches=3,
+    few_producers=16,
+    few_producers_launches=9,
     sweeps=((1.0, 8 * KIB), (1.0, 16 * KIB), (0.5, 16 * KIB), (32, 16 * KIB)),
     gap_factors=(0.15, 0.4, 0.6, 0.75, 0.85, 0.92, 1.0, 1.08, 1.15, 1.3, 1.6, 2.0),
     local_gap_factors=(0.15, 0.4, 0.75, 1.0, 1.3, 2.0),
     sweep_bursts=60,
-    sweep_bytes=96 * MIB,
+    sweep_bytes=64 * MIB,
     local_bursts=24,
     arbitration_bytes=16 * KIB,
     arbitration_repeats=4,
-    arbitration_repeat_bytes=640 * MIB,
+    arbitration_repeat_bytes=512 * MIB,
     arbitration_window_bytes=64 * MIB,
     arbitration_subsets=((0.67, 16), (0.36, 8), (0.085, 12)),
     secondary_producers=(16, 32, 0.5, 1.0),

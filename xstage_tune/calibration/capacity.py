@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from xstage_tune.calibration.bootstrap import REPLICATES, generator, interval95, resampled_medians
+from xstage_tune.calibration.bootstrap import REPLICATES, generator, interval95, resampled_quantiles
 from xstage_tune.calibration.drain import DrainFit
 from xstage_tune.calibration.issue import CurveKey, IssueModel
 from xstage_tune.calibration.reduce import Floats, IsolatedFigures
@@ -195,7 +195,7 @@ def _replicates(
 ) -> Floats:
     """Q refitted to resampled volumes, bursts and R, ``[REPLICATES]``."""
     rng = generator(seed, "capacity", runs[0].point.flavour, runs[0].point.producers)
-    times = np.array([resampled_medians(run.burst_ns, rng) for run in runs])
+    times = np.array([resampled_quantiles(run.burst_ns, 0.5, rng) for run in runs])
     error_ns = _error_ns(runs, drain.bytes_per_s)
     around = capacity * np.linspace(1 - _BOOTSTRAP_REACH, 1 + _BOOTSTRAP_REACH, _BOOTSTRAP_GRID)
     replicates = np.empty(REPLICATES)

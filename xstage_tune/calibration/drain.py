@@ -19,16 +19,19 @@ OFFERED_MARGIN = 1.2
 #: ... and only if it reaches this fraction of the rate of the runs with many producers: below, something
 #: on the producers' side (an SM's own port) is the limit.
 SATURATION_FRACTION = 0.95
+#: Of a point's launches.
+FREE_QUANTILE = 0.75
 #: Cut from each side of the pooled run rates.
 TRIM = 0.2
 
 
 @dataclass(frozen=True, slots=True)
 class DrainPoint:
-    """One (K, B): the median rate of its launches.
+    """One (K, B): the upper quartile of the rates of its launches.
 
-    Other traffic on the path lowers a launch's rate, never raises it, and lasts longer than a window;
-    launches apart in time are not all hit.
+    Other traffic on the path lowers a launch's rate and lasts longer than a window, so of a few launches
+    apart in time most may be hit. The highest rate is not taken: now and then one is too high, when
+    a host that had fallen behind catches up.
     """
 
     producers: int
@@ -62,7 +65,7 @@ def drain_dominated(runs: Sequence[PeriodicFigures], issue: IssueModel) -> NDArr
     Two conditions, fixed before the data are seen: what the producers would offer with no
     backpressure, ``V / (T0 + G)``, exceeds the measured rate by ``OFFERED_MARGIN``; and the rate is at
     least ``SATURATION_FRACTION`` of the median rate of the upper half of producer counts. The rate is that of
-    the run's point, the median of its launches.
+    the run's point.
     """
     if not runs:
         return np.zeros(0, dtype=np.bool_)
@@ -79,20 +82,15 @@ def drain_dominated(runs: Sequence[PeriodicFigures], issue: IssueModel) -> NDArr
 
 
 def fit_drain(runs: Sequence[PeriodicFigures], seed: int) -> DrainFit:
-    """Pool drain-dominated runs: the trimmed mean over points of the median over each one's launches.
+    """Pool drain-dominated runs: the trimmed mean over points of each one's rate.
 
-    The interval resamples points, and within each run its time blocks.
+    The interval resamples points, and within each point the time blocks of its launches.
     """
     points = _points(runs)
     rng = generator(seed, "drain")
-    medians = np.array(
-        [
-            np.median([_resampled_means(run.block_bytes_per_s, rng) for run in point.runs], axis=0)
-            for point in points
-        ]
-    )
+    rates = np.array([point.bytes_per_s * _resampled_noise(point.runs, rng) for point in points])
     drawn = rng.integers(len(points), size=(REPLICATES, len(points)))
-    replicates = stats.trim_mean(medians[drawn, np.arange(REPLICATES)[:, None]], TRIM, axis=1)
+    replicates = stats.trim_mean(rates[drawn, np.arange(REPLICATES)[:, None]], TRIM, axis=1)
     return DrainFit(
         bytes_per_s=float(stats.trim_mean([point.bytes_per_s for point in points], TRIM)),
         ci95=interval95(replicates),
@@ -109,7 +107,7 @@ def _points(runs: Sequence[PeriodicFigures]) -> tuple[DrainPoint, ...]:
         DrainPoint(
             producers=producers,
             burst_bytes=burst_bytes,
-            bytes_per_s=float(np.median([run.bytes_per_s for run in same])),
+            bytes_per_s=float(np.quantile([run.bytes_per_s for run in same], FREE_QUANTILE)),
             runs=tuple(same),
         )
         for (producers, burst_bytes), same in by_size.items()
@@ -125,6 +123,10 @@ def _offered_bytes_per_s(run: PeriodicFigures, issue: IssueModel) -> float:
     return float(offered)
 
 
-def _resampled_means(blocks: Floats, rng: np.random.Generator) -> Floats:
-    means: Floats = blocks[rng.integers(len(blocks), size=(REPLICATES, len(blocks)))].mean(axis=1)
-    return means
+def _resampled_noise(runs: Sequence[PeriodicFigures], rng: np.random.Generator) -> Floats:
+    """Replicates of the mean rate of the runs, over that rate, ``[REPLICATES]``."""
+    noise = np.zeros(REPLICATES)
+    for run in runs:
+        blocks = run.block_bytes_per_s / run.block_bytes_per_s.mean()
+        noise += blocks[rng.integers(len(blocks), size=(REPLICATES, len(blocks)))].mean(axis=1)
+    return noise / len(runs)

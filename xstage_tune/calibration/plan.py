@@ -123,6 +123,9 @@ class Planner:
         self, flavour: StoreFlavour, k: int, volumes: Iterable[float], rate: float
     ) -> list[BurstPoint]:
         sizes = sorted({max(1, round(volume / k / KIB)) * KIB for volume in volumes})
+        budget = self.budget
+        few = k <= budget.few_producers
+        launches = budget.few_producers_launches if few else budget.isolated_launches
         return [
             BurstPoint(
                 mode="isolated",
@@ -131,11 +134,11 @@ class Planner:
                 producers=k,
                 burst_bytes=size,
                 gap_ns=_rounded(ISOLATION * k * size / rate * 1e9 + 4 * SETTLE_NS),
-                bursts=self.budget.isolated_bursts,
+                bursts=budget.isolated_bursts,
                 repeat=repeat,
             )
             for size in sizes
-            for repeat in range(self.budget.isolated_launches)
+            for repeat in range(launches)
         ]
 
     def _knee_bytes(self, basis: Basis, flavour: StoreFlavour, k: int, capacity: float) -> float:

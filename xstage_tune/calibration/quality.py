@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -60,19 +61,27 @@ def run_findings(figures: Iterable[RunFigures]) -> list[Finding]:
         for f in wrong[:1]
     ]
     findings += _throttling(list(figures))
-    unusable = [figure for figure in figures if isinstance(figure, UnusableRun)]
-    if unusable:
-        worst = unusable[0]
-        findings.append(
-            Finding(
-                "window-unusable",
-                "refuse",
-                f"{len(unusable)} runs have no usable window, first {describe_point(worst.point)}: "
-                f"{worst.reason}",
-                "calibrate again; if it repeats, report it with the run's id",
-            )
-        )
+    findings += _unusable(list(figures))
     return findings
+
+
+def _unusable(figures: Sequence[RunFigures]) -> list[Finding]:
+    """Runs without a window: of a point that has others they are left out, else the point is missing."""
+    unusable = [figure for figure in figures if isinstance(figure, UnusableRun)]
+    if not unusable:
+        return []
+    measured = {replace(f.point, repeat=0) for f in figures if not isinstance(f, UnusableRun)}
+    missing = [figure for figure in unusable if replace(figure.point, repeat=0) not in measured]
+    worst = (missing or unusable)[0]
+    return [
+        Finding(
+            "window-unusable",
+            "refuse" if missing else "warn",
+            f"{len(unusable)} runs have no usable window, first {describe_point(worst.point)}: "
+            f"{worst.reason}",
+            "calibrate again; if it repeats, report it with the run's id" if missing else _QUIET,
+        )
+    ]
 
 
 def _throttling(figures: Sequence[RunFigures]) -> list[Finding]:

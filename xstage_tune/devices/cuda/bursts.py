@@ -84,10 +84,11 @@ def check_point(point: BurstPoint, sm_count: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class BurstKernels:
-    """The entry points of one store flavour, loaded."""
+    """The entry points of one store flavour, loaded, in the order of their variant's names."""
 
     periodic: Kernel
     isolated: Kernel
+    timer_tick: Kernel
 
 
 class BurstLauncher:

@@ -183,7 +183,7 @@ class CudaDevice:
     def _kernels_of(self, flavour: StoreFlavour) -> tuple[BurstKernels, CompiledKernel]:
         if flavour not in self._flavours:
             kernels, compiled = self._load(bursts_variant(flavour))
-            loaded = BurstKernels(kernels["periodic_bursts"], kernels["isolated_bursts"])
+            loaded = BurstKernels(*(kernels[name] for name in bursts_variant(flavour).names))
             for kernel in (loaded.periodic, loaded.isolated):
                 allow_shared_memory(kernel, self._launcher.shared_bytes, self._device)
             self._flavours[flavour] = (loaded, compiled)
@@ -196,13 +196,12 @@ class CudaDevice:
     @cached_property
     def _timer_tick_ns(self) -> int:
         """Resolution of the global timer: 32 ns on H200, about 1 us on older parts."""
-        kernel = self._load(bursts_variant("st.v4"))[0]["timer_tick"]
         tick_ns = np.zeros(1, np.uint64)
         memory = GpuMemory(self._device, tick_ns.nbytes, self._device)
         try:
             argument = np.array([memory.address], np.uint64)
             launch(
-                kernel,
+                self._kernels_of("st.v4")[0].timer_tick,
                 self._stream,
                 grid=(1, 1),
                 threads=1,
