@@ -85,26 +85,41 @@ struct Deal {
     u32 cycle;
 };
 
-XSTAGE_HOST_DEVICE Deal deal(const u8* weights, u32 instances, u32 instance, u16* positions) {
+XSTAGE_HOST_DEVICE Deal deal(const u8* weights, u32 instances, u32 instance) {
     if (weights == nullptr) {
-        positions[0] = static_cast<u16>(instance);
         return {1, instances};
     }
-    const u32 own = weights[instance];
     u32 cycle = 0;
     for (u32 other = 0; other < instances; ++other) {
         cycle += weights[other];
     }
-    for (u32 turn = 0; turn < own; ++turn) {
-        u32 before = 0;
-        for (u32 other = 0; other < instances; ++other) {
-            // Odd numbers o with o * own below reach, or at it where the other instance goes first.
-            const u32 reach = (2 * turn + 1) * weights[other] + (other < instance ? 1 : 0);
-            before += reach == 0 ? 0 : ((reach - 1) / own + 1) / 2;
-        }
-        positions[turn] = static_cast<u16>(before);
+    return {weights[instance], cycle};
+}
+
+XSTAGE_HOST_DEVICE u32 position_of(const u8* weights, u32 instances, u32 instance, u32 turn) {
+    if (weights == nullptr) {
+        return instance;
     }
-    return {own, cycle};
+    u32 before = 0;
+    for (u32 other = 0; other < instances; ++other) {
+        // Odd numbers o with o * weight below reach, or at it where the other instance goes first.
+        const u32 reach = (2 * turn + 1) * weights[other] + (other < instance ? 1 : 0);
+        before += reach == 0 ? 0 : ((reach - 1) / weights[instance] + 1) / 2;
+    }
+    return before;
+}
+
+// Fills kMostWeight positions of Linear-1, then as many of Linear-2, for one instance; by any number of threads.
+XSTAGE_HOST_DEVICE void find_positions(const SchedulerParameters& parameters, u32 instance, u16* positions, u32 thread,
+                                       u32 threads) {
+    const u8* weights[] = {parameters.l1_weights, parameters.l2_weights};
+    for (u32 layer = 0; layer < 2; ++layer) {
+        const u32 count = weights[layer] == nullptr ? 1 : weights[layer][instance];
+        for (u32 turn = thread; turn < count; turn += threads) {
+            positions[layer * kMostWeight + turn] =
+                static_cast<u16>(position_of(weights[layer], parameters.instances, instance, turn));
+        }
+    }
 }
 
 // An instance's groups of one stream, in order.
@@ -210,16 +225,16 @@ private:
 
 class Scheduler {
 public:
-    // `positions`: kMostWeight words for each layer, this instance's alone; `rank`: of the CTA in its cluster.
-    XSTAGE_HOST_DEVICE Scheduler(const SchedulerParameters& parameters, u32 instance, u32 rank, u16* positions)
+    // `positions`: as found by `find_positions`; `rank`: of the CTA in its cluster.
+    XSTAGE_HOST_DEVICE Scheduler(const SchedulerParameters& parameters, u32 instance, u32 rank, const u16* positions)
         : parameters_(parameters),
           rank_(rank),
           rows_(parameters.first_row[parameters.experts]),
           position_(instance),
-          linear1_(deal(parameters.l1_weights, parameters.instances, instance, positions), positions,
+          linear1_(deal(parameters.l1_weights, parameters.instances, instance), positions,
                    rows_ * parameters.l1_groups),
-          linear2_(deal(parameters.l2_weights, parameters.instances, instance, positions + kMostWeight),
-                   positions + kMostWeight, rows_ * parameters.l2_groups),
+          linear2_(deal(parameters.l2_weights, parameters.instances, instance), positions + kMostWeight,
+                   rows_ * parameters.l2_groups),
           segment_(parameters) {}
 
     // The instance's next tile; false when there is none left.

@@ -1,0 +1,158 @@
+// What the host tells a skeleton, and what it gets back. Mirrored in xstage_tune.devices.cuda.skeletons_layout.
+#pragma once
+
+#include "common/span.cuh"
+#include "common/types.cuh"
+#include "megamoe/scheduler.cuh"
+
+namespace xstage::emulation {
+
+constexpr u32 kMaxSms = 256;
+constexpr u32 kNoCounter = ~0u;
+constexpr u32 kNoLane = 0xffff;
+
+// The numbers are those of the host's messages.
+enum class Role : u32 { mainloop = 0, issue = 1, signal = 2 };
+enum class Wait : u32 { arrival = 1, counter = 2, free_slot = 3, finished_tile = 4, turn = 5 };
+
+// A wait that ran out, for the host to report.
+struct Fault {
+    u32 raised;
+    u32 lane;
+    u32 role;
+    u32 wait;
+    u32 tile;
+    u32 subject;  // counter or slot
+    u32 expected;
+    u32 seen;
+};
+
+// Zeroed by the host before each launch.
+struct Control {
+    u64 start_ns;  // common start on the global timer; 0 until the last lane has arrived
+    u32 arrived;
+    u32 padding;
+    Fault fault;
+};
+static_assert(sizeof(Control) == 48);
+
+// A tile by its place in its lane's order.
+struct TilePlan {
+    u32 mainloop_cycles;
+    u32 slot_offset_cycles;  // how far into its mainloop it gets without a slot
+    u16 store;               // row of the table of stores
+    u16 expected;            // signals that complete the counter it waits on; listed orders only
+};
+static_assert(sizeof(TilePlan) == 12);
+
+// Counters of a tile of a listed order.
+struct TileLinks {
+    u32 waits_on;
+    u32 signals;
+};
+static_assert(sizeof(TileLinks) == 8);
+
+struct StorePlan {
+    u32 staging_cycles;
+    u32 local_bytes;  // multiples of 16, as remote_bytes
+    u32 remote_bytes;
+    u32 signals_at_end;  // its counter is raised when its mainloop ends, not when it is stored
+};
+static_assert(sizeof(StorePlan) == 16);
+
+// What happened to a tile, in cycles after the lane's cycle_begin: 32 bytes for all of its spans, staged in shared
+// memory (a record stored to global memory would queue behind the stores that it times). Every role finds a tile's
+// row by itself, so nothing is handed on for it.
+struct TileMoments {
+    u32 ready;     // the mainloop role turned to the tile
+    u32 begin;     // its counter was complete
+    u32 wanted;    // its mainloop needed a slot
+    u32 taken;     // it had one
+    u32 end;       // of its mainloop
+    u32 issue;     // the issue role turned to it
+    u32 accepted;  // its last store was accepted
+    u32 freed;     // its slot was free again
+};
+static_assert(sizeof(TileMoments) == 32);
+
+struct MainloopTotals {
+    u64 mainloop_cycles;
+    u64 stall_cycles;
+    u64 dependency_cycles;
+    u64 order_check;  // of the tiles taken, for the host to compare
+};
+static_assert(sizeof(MainloopTotals) == 32);
+
+struct IssueTotals {
+    u64 issue_cycles;
+    u64 remote_issue_cycles;
+    u64 completion_cycles;
+    u64 signal_cycles;
+    u64 finish_cycle;  // on the SM's clock; 0 if it stored nothing
+    u32 tiles;
+    u32 remote_tiles;
+};
+static_assert(sizeof(IssueTotals) == 48);
+
+struct LaneTotals {
+    MainloopTotals mainloop;
+    IssueTotals issue;
+    IssueTotals signal;  // of the tiles that the signal role stored
+};
+static_assert(sizeof(LaneTotals) == 128);
+
+// Where each part of the dynamic shared memory begins; the slots are at 0.
+struct SharedOffsets {
+    u32 barriers;  // full[slots], free[slots]
+    u32 counters;  // [slots] counter that the slot's tile raises when stored
+    u32 words;     // one a thread of the issue role
+    u32 stores;    // table of StorePlan
+    u32 plans;     // [tiles]
+    u32 links;     // [tiles]; listed orders only
+    u32 first_row;
+    u32 tokens;
+    u32 positions;
+    u32 moments;  // [kept tiles]
+};
+
+struct SkeletonArguments {
+    char* remote;  // lanes * remote_ring_bytes
+    char* local;
+    u64 remote_ring_bytes;
+    u64 local_ring_bytes;
+    u64 duration_ns;  // from the common start until waits give up
+    Control* control;
+    LaneRecord* lanes;
+    LaneTotals* totals;
+    TileMoments* moments;   // [lanes, most_kept]
+    u32* counters;
+    const u32* first_tile;  // [lanes + 1]
+    const TilePlan* plans;
+    const TileLinks* links;
+    const StorePlan* stores;
+    megamoe::SchedulerParameters scheduler;
+    SharedOffsets shared;
+    u32 lane_count;
+    u32 store_plans;
+    u32 slots;
+    u32 slot_bytes;
+    u32 remote_slot_bytes;  // of the rings
+    u32 local_slot_bytes;
+    u32 first_remote_slot;
+    u32 first_local_slot;
+    u32 most_kept;
+    u32 keep_threshold;
+    u32 nonce;
+    u32 l1_tiles;      // MegaMoE: signals that complete a row's counter
+    u32 dependencies;  // 0: Linear-2 waits for nothing
+    u32 some_signal;   // 1: some tiles raise counters when stored
+    u32 coupled;       // 1: a slot is freed when its tile's stores are visible to their owner
+    u32 padding;
+    u16 lane_of_sm[kMaxSms];
+};
+static_assert(sizeof(SkeletonArguments) == 112 + 64 + 40 + 64 + 512);
+
+// Whether a tile's moments are kept: a golden-ratio sequence, evenly spread against any period of the order.
+__device__ __forceinline__ bool is_kept(u32 place, u32 threshold) { return place * 2654435769u <= threshold; }
+
+}  // namespace xstage::emulation

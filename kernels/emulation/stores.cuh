@@ -1,0 +1,88 @@
+// How a tile's bytes leave its slot: by register stores of all threads of the issue role, or as bulk copies.
+//
+// Both return when the SM has given all of the tile away, as in calibration: the load/store unit has passed on the
+// last register store, or the copies have read their sources. Local bytes go first.
+#pragma once
+
+#include "calibration/pattern.cuh"
+#include "common/store.cuh"
+#include "common/types.cuh"
+#include "emulation/cta.cuh"
+
+namespace xstage::emulation {
+
+// Bulk copies in pieces, by one thread.
+__device__ __forceinline__ void copy_pieces(char* to, const char* from, u32 bytes) {
+    for (u32 offset = 0; offset < bytes; offset += kPieceBytes) {
+        bulk_store(to + offset, from + offset, min(kPieceBytes, bytes - offset));
+    }
+}
+
+struct BulkStores {
+    __device__ static void store(const Burst& burst) {
+        copy_pieces(burst.local, burst.from + burst.remote_bytes, burst.local_bytes);
+        copy_pieces(burst.remote, burst.from, burst.remote_bytes);
+        bulk_commit();
+        bulk_wait_sources_read();
+    }
+
+    // Waits until the owner could see all that was stored.
+    __device__ static void await_visibility() { bulk_wait_complete(); }
+};
+
+// The issue role of flavour st.v4.
+constexpr u32 kIssueBarrier = 1;  // number of the role's own hardware barrier; 0 is the CTA's
+constexpr u32 kVectorThreads = 256;
+
+// Barrier of the issue role that needs `value` of every thread; true if it is ~0 of any.
+__device__ __forceinline__ bool issue_barrier(u32 value) {
+    u32 any;
+    asm volatile(
+        "{\n\t.reg .pred mine, any;\n\t"
+        "setp.eq.u32 mine, %1, 0xffffffff;\n\t"
+        "barrier.cta.red.or.pred any, %2, %3, mine;\n\t"
+        "selp.u32 %0, 1, 0, any;\n\t}"
+        : "=r"(any)
+        : "r"(value), "n"(kIssueBarrier), "n"(kVectorThreads)
+        : "memory");
+    return any != 0;
+}
+
+// 16 bytes a thread, a few loads ahead of their stores.
+__device__ __forceinline__ void store_vectors(char* to, const char* from, u32 bytes, u32 thread) {
+    constexpr u32 kBatch = 4;
+    constexpr u32 kStride = kVectorThreads * kVectorBytes;
+    for (u32 first = thread * kVectorBytes; first < bytes; first += kBatch * kStride) {
+        uint4 vectors[kBatch];
+#pragma unroll
+        for (u32 i = 0; i < kBatch; ++i) {
+            if (first + i * kStride < bytes) {
+                vectors[i] = *reinterpret_cast<const uint4*>(from + first + i * kStride);
+            }
+        }
+#pragma unroll
+        for (u32 i = 0; i < kBatch; ++i) {
+            if (first + i * kStride < bytes) {
+                store_v4(to + first + i * kStride, vectors[i]);
+            }
+        }
+    }
+}
+
+struct VectorStores {
+    // All threads of the role; `word`: shared memory, one a thread.
+    __device__ static void store(const Burst& burst, u32 thread, u32* word) {
+        store_vectors(burst.local, burst.from + burst.remote_bytes, burst.local_bytes, thread);
+        store_vectors(burst.remote, burst.from, burst.remote_bytes, thread);
+        // A barrier alone is passed while stores still queue in the load/store unit. No thread's word is ~0.
+        issue_barrier(round_trip_behind_stores(word, thread));
+    }
+
+    // Trap 8 on purpose: waits for all outstanding stores of the role.
+    __device__ static void await_visibility() {
+        asm volatile("fence.sc.sys;" ::: "memory");
+        issue_barrier(0);
+    }
+};
+
+}  // namespace xstage::emulation

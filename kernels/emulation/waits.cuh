@@ -1,0 +1,70 @@
+// Waits that give up at a deadline and then say what they waited for.
+#pragma once
+
+#include "common/mbarrier.cuh"
+#include "common/timer.cuh"
+#include "common/types.cuh"
+#include "emulation/arguments.cuh"
+#include "megamoe/row_counter.cuh"
+
+namespace xstage::emulation {
+
+// Who waits, until when. Roles that wait for others get more time than those, so that the cause is reported first.
+struct Waiter {
+    Control* control;
+    u64 deadline_ns;
+    u32 lane;
+    Role role;
+
+    // The first fault of a launch is kept.
+    __device__ void raise(Wait wait, u32 tile, u32 subject, u32 expected, u32 seen) const {
+        Fault* fault = &control->fault;
+        if (atomicCAS(&fault->raised, 0u, 1u) == 0) {
+            fault->lane = lane;
+            fault->role = static_cast<u32>(role);
+            fault->wait = static_cast<u32>(wait);
+            fault->tile = tile;
+            fault->subject = subject;
+            fault->expected = expected;
+            fault->seen = seen;
+        }
+    }
+};
+
+__device__ __forceinline__ bool phase_is_complete(const Mbarrier& barrier, u32 parity) {
+    u32 complete;
+    asm volatile(
+        "{\n\t.reg .pred done;\n\t"
+        "mbarrier.try_wait.parity.shared::cta.b64 done, [%1], %2;\n\t"
+        "selp.u32 %0, 1, 0, done;\n\t}"
+        : "=r"(complete)
+        : "r"(barrier.address()), "r"(parity)
+        : "memory");
+    return complete != 0;
+}
+
+// Waits for lap `lap` of a slot's barrier; `laps_seen` tells the host how far it is, 0 or 1 lap back.
+__device__ __forceinline__ bool wait_for_lap(const Waiter& waiter, const Mbarrier& barrier, u32 lap, Wait wait,
+                                             u32 tile, u32 slot) {
+    while (!phase_is_complete(barrier, lap & 1)) {
+        if (global_timer_ns() > waiter.deadline_ns) {
+            waiter.raise(wait, tile, slot, lap + 1, lap);
+            return false;
+        }
+    }
+    return true;
+}
+
+__device__ __forceinline__ bool wait_for_counter(const Waiter& waiter, const u32* counter, u32 number, u32 expected,
+                                                 u32 tile) {
+    u32 seen;
+    while ((seen = megamoe::read_counter(counter)) < expected) {
+        if (global_timer_ns() > waiter.deadline_ns) {
+            waiter.raise(Wait::counter, tile, number, expected, seen);
+            return false;
+        }
+    }
+    return true;
+}
+
+}  // namespace xstage::emulation
