@@ -26,8 +26,8 @@ __device__ __forceinline__ void consume(const AttentionArguments& arguments, con
         writer.write(arguments, grid.rows_per_rank(), tile, index, output, spans);
     }
     spans.close(arguments, consumer, index, writer.barrier());
+    writer.finish(arguments.complete);
     if (arguments.complete) {
-        writer.finish();
         named_barrier_sync(kConsumersBarrier, kConsumerThreads);
         if (consumer == 0 && threadIdx.x % kWarpgroupThreads == 0) {
             complete_epoch(arguments);

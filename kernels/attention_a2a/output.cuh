@@ -38,18 +38,21 @@ public:
         } else {
             fence_shared_for_bulk();
             named_barrier_sync(barrier(), kWarpgroupThreads);
-            if (elected()) {
-                store_boxes(arguments, rows_per_rank, tile.head, first_row, slot);
-            }
+            store_box_or_rows(arguments, rows_per_rank, tile.head, first_row, slot);
         }
         spans.end(SpanKind::issue, index);
         release_slot();
     }
 
-    // Waits until this warpgroup's stores are complete as far as this thread can see. After the last tile.
-    __device__ void finish() const {
+    // After the last tile. Copies still read the staging buffer, which must outlive them; where the epoch is completed
+    // next, this warpgroup's stores are seen to be complete.
+    __device__ void finish(bool complete) const {
         if (kStoreFlavour == StoreFlavour::tensor_copies && elected()) {
-            bulk_wait_complete();
+            if (complete) {
+                bulk_wait_complete();
+            } else {
+                bulk_wait_sources_read();
+            }
         }
     }
 
@@ -133,18 +136,22 @@ private:
         }
     }
 
-    // One copy for each rank that owns some of the rows: a copy leaves out rows that its rank's tensor does not have.
-    __device__ __forceinline__ void store_boxes(const AttentionArguments& arguments, u32 rows_per_rank, u32 head,
-                                                u32 first_row, const char* slot) const {
-        const u32 end = min(first_row + kWarpgroupRows, arguments.tokens);
-        u32 rank = first_row / rows_per_rank;
-        for (u32 rank_begin = rank * rows_per_rank; rank_begin < end; rank_begin += rows_per_rank, ++rank) {
-            store_box(arguments.output[rank], slot, 0, static_cast<int>(first_row - rank_begin), 0,
-                      static_cast<int>(head), static_cast<int>(epoch_slot_));
-        }
-        bulk_commit();
-        if (kStaging != Staging::dedicated) {
-            bulk_wait_sources_read();
+    // One copy, which leaves out rows behind the last of the rank's tensor. Rows of two ranks are stored by the threads:
+    // a copy that begins before a tensor's first row (a negative coordinate) is an illegal instruction on H200.
+    __device__ __forceinline__ void store_box_or_rows(const AttentionArguments& arguments, u32 rows_per_rank, u32 head,
+                                                      u32 first_row, const char* slot) const {
+        const u32 rank = first_row / rows_per_rank;
+        const u32 row_of_rank = first_row - rank * rows_per_rank;
+        const u32 rows = min(kWarpgroupRows, arguments.tokens - min(first_row, arguments.tokens));
+        if (row_of_rank + rows > rows_per_rank) {
+            store_rows(arguments, rows_per_rank, head, first_row, slot);
+        } else if (elected() && rows > 0) {
+            store_box(arguments.output[rank], slot, 0, static_cast<int>(row_of_rank), 0, static_cast<int>(head),
+                      static_cast<int>(epoch_slot_));
+            bulk_commit();
+            if (kStaging != Staging::dedicated) {
+                bulk_wait_sources_read();
+            }
         }
     }
 

@@ -16,14 +16,20 @@ namespace xstage {
 constexpr SpanKind kMainloopSpan = static_cast<SpanKind>(2);
 constexpr SpanKind kStagingStallSpan = static_cast<SpanKind>(3);
 
+struct SpanLane {
+    SpanRecorder recorder;
+    u64 begin_cycles;  // of the current span
+    u32 recorded;
+};
+
 class TileSpans {
 public:
     // In shared memory: the lanes' recorders, a word for each consumer thread, the lanes' staged records.
     __device__ TileSpans(char* shared, u32 consumer, const AttentionArguments& arguments)
-        : lane_(reinterpret_cast<Lane*>(shared + kRecordingOffset) + consumer),
-          words_(reinterpret_cast<u32*>(shared + kRecordingOffset + kConsumers * sizeof(Lane)) +
+        : lane_(reinterpret_cast<SpanLane*>(shared + kRecordingOffset) + consumer),
+          words_(reinterpret_cast<u32*>(shared + kRecordingOffset + kConsumers * sizeof(SpanLane)) +
                  consumer * kWarpgroupThreads),
-          records_(reinterpret_cast<SpanRecord*>(shared + kRecordingOffset + kConsumers * sizeof(Lane) +
+          records_(reinterpret_cast<SpanRecord*>(shared + kRecordingOffset + kConsumers * sizeof(SpanLane) +
                                                  kConsumerThreads * sizeof(u32)) +
                    consumer * arguments.span_capacity) {}
 
@@ -66,15 +72,9 @@ public:
     }
 
 private:
-    struct Lane {
-        SpanRecorder recorder;
-        u64 begin_cycles;
-        u32 recorded;
-    };
-
     static __device__ __forceinline__ bool recording() { return threadIdx.x % kWarpgroupThreads == 0; }
 
-    Lane* lane_;
+    SpanLane* lane_;
     u32* words_;
     SpanRecord* records_;
 };

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from xstage_tune.configs.schema import AttentionConfig
@@ -43,15 +44,16 @@ def attention_a2a(
 ) -> None:
     """Attend with this rank's heads to all tokens, and store every token's rows to the rank that owns it.
 
-    Queued on torch's current stream. It may be captured into a CUDA graph once it has been called outside of one
-    with the same shapes, config and GPU: the first call compiles.
+    Queued on torch's current stream. It may be captured into a CUDA graph once it has been called outside
+    of one with the same shapes, config and GPU: the first call compiles.
 
     Args:
         q, k, v: ``[tokens, local heads, head_dim]`` bf16, contiguous, on one Hopper GPU; not causal.
-        out_ptrs: where rank ``t``'s ``[ceil(tokens / P) or fewer, P * local heads, head_dim]`` bf16 lies, one address
-            for each of the P ranks, in any memory that the GPU can store to (its own, a peer's, pinned host
-            memory); or :class:`~xstage_tune.devices.cuda.attention_shape.Destinations`, which also name the words to
-            signal and the second buffers. One address is the attention alone: ``[tokens, local heads, head_dim]``.
+        out_ptrs: where rank ``t``'s ``[ceil(tokens / P) or fewer, P * local heads, head_dim]`` bf16 lies,
+            one address for each of the P ranks, in any memory that the GPU can store to (its own, a peer's,
+            pinned host memory); or :class:`~xstage_tune.devices.cuda.attention_shape.Destinations`, which
+            also name the words to signal and the second buffers. One address is the attention alone:
+            ``[tokens, local heads, head_dim]``.
         config: the variant; :func:`default_attention_config` by default.
         rank: this rank, whose heads are ``[rank * local heads, (rank + 1) * local heads)``.
         softmax_scale: by default ``head_dim ** -0.5``.
@@ -71,9 +73,7 @@ def attention_a2a(
     chosen = config or default_attention_config(head_dim)
     with torch.cuda.device(q.device):
         kernel = _kernel(q.device.index, shape, chosen, softmax_scale)
-        prepared = kernel.prepare(
-            q.data_ptr(), k.data_ptr(), v.data_ptr(), destinations, complete=complete
-        )
+        prepared = kernel.prepare(q.data_ptr(), k.data_ptr(), v.data_ptr(), destinations, complete=complete)
         kernel.launch(prepared, _current_stream(torch))
 
 
@@ -105,7 +105,6 @@ def _current_stream(torch: Any) -> Any:
 
 def _torch() -> Any:
     try:
-        import torch
+        return import_module("torch")
     except ImportError as error:
         raise DeviceError(f"torch is not available: {error}", "install it as its own site says") from None
-    return torch

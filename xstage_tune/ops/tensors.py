@@ -43,7 +43,9 @@ def attention_sizes(q: Tensor, k: Tensor, v: Tensor) -> tuple[int, int, int]:
                 "self-attention needs equal shapes: repeat grouped KV heads first",
             )
         if tensors[name].device != q.device:
-            raise UsageError(f"{name} is on {tensors[name].device} and q on {q.device}", "move them to one GPU")
+            raise UsageError(
+                f"{name} is on {tensors[name].device} and q on {q.device}", "move them to one GPU"
+            )
     tokens, heads, head_dim = (int(size) for size in q.shape)
     return tokens, heads, head_dim
 
@@ -53,6 +55,8 @@ def _check_storage(name: str, tensor: Tensor) -> None:
     if dtype != "bfloat16":
         raise UsageError(f"{name} is {dtype}: the kernel takes bfloat16", f"pass {name}.bfloat16()")
     if not tensor.is_cuda:
-        raise UsageError(f"{name} is on {tensor.device}: the kernel takes tensors of a GPU", f"pass {name}.cuda()")
+        raise UsageError(
+            f"{name} is on {tensor.device}: the kernel takes tensors of a GPU", f"pass {name}.cuda()"
+        )
     if not tensor.is_contiguous():
         raise UsageError(f"{name} is not contiguous", f"pass {name}.contiguous()")

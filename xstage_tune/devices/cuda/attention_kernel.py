@@ -82,8 +82,8 @@ class AttentionA2A:
         shape: what this rank computes.
         config: the variant.
         softmax_scale: by default ``head_dim ** -0.5``.
-        record_spans: build the variant that records, for every tile and consumer warpgroup, the Q-loop, the wait for
-            a staging slot and the issue of its stores.
+        record_spans: build the variant that records, for every tile and consumer warpgroup, the Q-loop, the
+            wait for a staging slot and the issue of its stores.
         omit_completion: for tests of the completion check: a kernel without fence or signal.
 
     Raises:
@@ -130,12 +130,14 @@ class AttentionA2A:
     def prepare(
         self, query: int, key: int, value: int, destinations: Destinations, *, complete: bool = True
     ) -> PreparedLaunch:
-        """Arguments of launches on tensors at these addresses, each ``[tokens, heads, head_dim]`` bf16, contiguous.
+        """Arguments of launches on tensors at these addresses, each ``[tokens, heads, head_dim]`` bf16,
+        contiguous.
 
         Args:
-            complete: make every launch end with a fence, which waits for all of its stores, and a signal to all
-                ranks. Otherwise :meth:`signal` does that once for all launches before it; until then all of them
-                store to the buffer of the same epoch. No matter where ``destinations`` has no signals.
+            complete: make every launch end with a fence, which waits for all of its stores, and a signal to
+                all ranks. Otherwise :meth:`signal` does that once for all launches before it; until then
+                all of them store to the buffer of the same epoch. No matter where ``destinations`` has no
+                signals.
 
         Raises:
             UsageError: the destinations do not fit the shape, or an address is misaligned.
@@ -209,8 +211,9 @@ class AttentionA2A:
     def read_spans(self, stream: Stream) -> SpanTable:
         """Spans of the last launch; waits for the stream.
 
-        Lane ``cta * warpgroups + warpgroup``, whose number is also the spans' role; ``index`` is the tile's number on
-        its CTA. A tile's ``MAINLOOP``, ``STAGING_STALL`` and ``ISSUE`` follow each other without gaps.
+        Lane ``cta * warpgroups + warpgroup``, whose number is also the spans' role; ``index`` is the tile's
+        number on its CTA. A tile's ``MAINLOOP``, ``STAGING_STALL`` and ``ISSUE`` follow each other without
+        gaps.
 
         Raises:
             UsageError: this variant records no spans.
@@ -261,8 +264,8 @@ def _require_hopper(device: Device) -> None:
     capability = device.compute_capability
     if capability.major != _HOPPER:
         raise DeviceError(
-            f"{device.name} has compute capability {capability.major}.{capability.minor}: the attention kernel "
-            "needs 9.0 (Hopper: H100, H200)",
+            f"{device.name} has compute capability {capability.major}.{capability.minor}: "
+            "the attention kernel needs 9.0 (Hopper: H100, H200)",
             "use --device simulator, or another GPU",
         )
 

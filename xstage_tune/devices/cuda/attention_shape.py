@@ -19,9 +19,9 @@ _ADDRESS_ALIGNMENT = 16
 class AttentionShape:
     """Full attention of ``heads`` local heads over all tokens, on one of ``ranks`` ranks.
 
-    Rank ``r`` computes the global heads ``[r * heads, (r + 1) * heads)``. After the All-to-All rank ``t`` holds
-    ``[rows_of(t), ranks * heads, head_dim]``: all heads of its own ``ceil(tokens / ranks)`` consecutive tokens, the
-    last ranks fewer or none.
+    Rank ``r`` computes the global heads ``[r * heads, (r + 1) * heads)``. After the All-to-All rank ``t``
+    holds ``[rows_of(t), ranks * heads, head_dim]``: all heads of its own ``ceil(tokens / ranks)``
+    consecutive tokens, the last ranks fewer or none.
 
     Args:
         tokens: M, of the whole sequence.
@@ -106,12 +106,14 @@ class Destinations:
     """The ranks' output buffers, as this GPU addresses them.
 
     Args:
-        buffers: ``[ranks]`` base addresses of ``[rows_of(t), ranks * heads, head_dim]`` bf16, 16-byte aligned; in any
-            memory that the GPU can store to: its own, pinned host memory, a peer's. 0 for a rank without tokens.
-        epoch_bytes: from a rank's buffer of the even epochs to that of the odd ones; 0 where there is one buffer.
-        signals: ``[ranks]`` addresses of a zeroed ``uint32`` of this sender at every rank, to which a launch writes
-            the number of epochs that have arrived; empty for launches that signal nothing and always store to the
-            first buffer.
+        buffers: ``[ranks]`` base addresses of ``[rows_of(t), ranks * heads, head_dim]`` bf16, 16-byte
+            aligned; in any memory that the GPU can store to: its own, pinned host memory, a peer's. 0 for a
+            rank without tokens.
+        epoch_bytes: from a rank's buffer of the even epochs to that of the odd ones; 0 where there is one
+            buffer.
+        signals: ``[ranks]`` addresses of a zeroed ``uint32`` of this sender at every rank, to which a
+            launch writes the number of epochs that have arrived; empty for launches that signal nothing and
+            always store to the first buffer.
     """
 
     buffers: tuple[int, ...]

@@ -19,7 +19,7 @@ _PIPELINE_BYTES = 1024
 #: 227 KiB, what a CTA may have on compute capability 9.0.
 SHARED_BYTES_LIMIT = 232_448
 #: A recording variant's lanes and words before the staged spans: see ``tile_spans.cuh``.
-_LANE_BYTES = 56
+LANE_BYTES = 56
 _WORD_BYTES = 4
 
 _STAGING_MACRO: dict[OutputStaging, int] = {
@@ -93,7 +93,7 @@ def threads(config: AttentionConfig) -> int:
 
 def recording_bytes(config: AttentionConfig, head_dim: int) -> int:
     """Shared memory left for staged spans."""
-    lanes = consumers(config) * (_LANE_BYTES + _THREADS * _WORD_BYTES)
+    lanes = consumers(config) * (LANE_BYTES + _THREADS * _WORD_BYTES)
     return SHARED_BYTES_LIMIT - shared_bytes(config, head_dim) - lanes
 
 
@@ -121,3 +121,42 @@ def _check(config: AttentionConfig, head_dim: int) -> None:
             f"of {SHARED_BYTES_LIMIT:,}",
             "choose a smaller block_n, fewer kv_stages, or an aliased output_staging",
         )
+
+
+def _shipped() -> tuple[tuple[AttentionConfig, int], ...]:
+    rows: tuple[tuple[int, int, int, int, OutputStaging, StoreFlavour], ...] = (
+        # head_dim, block_m, block_n, kv_stages
+        (128, 128, 176, 2, "alias-v", "st.v4"),  # FlashAttention-3's tile
+        (128, 128, 176, 2, "alias-v", "tma"),
+        (128, 128, 160, 2, "alias-q", "st.v4"),
+        (128, 128, 128, 2, "alias-v", "st.v4"),  # the default that a search has to beat
+        (128, 128, 128, 2, "dedicated-x1", "tma"),
+        (128, 128, 80, 2, "dedicated-x2", "tma"),
+        (128, 192, 128, 2, "alias-q", "st.v4"),
+        (128, 192, 128, 2, "alias-v", "tma"),
+        (128, 192, 112, 2, "dedicated-x1", "st.v4"),
+        (128, 192, 80, 2, "alias-q", "st.v4"),
+        (128, 192, 80, 3, "alias-v", "st.v4"),
+        (64, 128, 176, 2, "alias-v", "st.v4"),
+        (64, 128, 128, 2, "dedicated-x2", "tma"),
+        (64, 192, 128, 2, "alias-q", "st.v4"),
+        (64, 192, 128, 2, "dedicated-x1", "tma"),
+    )
+    return tuple(
+        (
+            AttentionConfig(
+                block_m=block_m,
+                block_n=block_n,
+                kv_stages=kv_stages,
+                output_staging=staging,
+                tile_order="rotated",
+                store_flavour=flavour,
+            ),
+            head_dim,
+        )
+        for head_dim, block_m, block_n, kv_stages, staging, flavour in rows
+    )
+
+
+#: Configs and head dims whose kernels are compiled, run and compared with a reference by the tests.
+SHIPPED = _shipped()

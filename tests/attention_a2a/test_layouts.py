@@ -1,0 +1,83 @@
+"""The structs that host and attention kernels share have the same offsets and sizes on both sides."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.attention_a2a.cases import config
+from xstage_tune.devices.cuda.attention_kernel import (
+    ATTENTION_ARGUMENTS,
+    EPOCH_FAULT,
+    EPOCH_STATE,
+    WAIT_ARGUMENTS,
+)
+from xstage_tune.devices.cuda.attention_variants import LANE_BYTES, attention_variant
+from xstage_tune.devices.cuda.compiler import KernelCompileError, compile_kernel
+from xstage_tune.devices.cuda.sources import kernels_root
+
+
+def layout_checks(struct: str, dtype: np.dtype[np.void]) -> str:
+    """C++ that compiles only if ``struct`` is laid out as ``dtype``."""
+    assert dtype.fields is not None
+    checks = [f"static_assert(sizeof(xstage::{struct}) == {dtype.itemsize});"]
+    for name, (field, offset, *_) in dtype.fields.items():
+        checks += [
+            f"static_assert(__builtin_offsetof(xstage::{struct}, {name}) == {offset});",
+            f"static_assert(sizeof(xstage::{struct}::{name}) == {field.itemsize});",
+        ]
+    return "\n".join(checks)
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The kernels, with room for one more beside them."""
+    monkeypatch.setenv("XSTAGE_CACHE_DIR", str(tmp_path / "cache"))
+    root = tmp_path / "kernels"
+    root.mkdir()
+    for folder in ("attention_a2a", "common"):
+        (root / folder).symlink_to(kernels_root() / folder)
+    return root
+
+
+@pytest.mark.parametrize(
+    ("source", "struct", "dtype"),
+    [
+        ("attention_a2a/arguments.cuh", "AttentionArguments", ATTENTION_ARGUMENTS),
+        ("attention_a2a/arguments.cuh", "EpochState", EPOCH_STATE),
+        ("attention_a2a/epochs.cu", "WaitArguments", WAIT_ARGUMENTS),
+        ("attention_a2a/epochs.cu", "EpochFault", EPOCH_FAULT),
+    ],
+)
+def test_struct_matches_its_dtype(root: Path, source: str, struct: str, dtype: np.dtype[np.void]) -> None:
+    text = f'#include "{source}"\n{layout_checks(struct, dtype)}\nextern "C" __global__ void kernel() {{}}\n'
+    (root / "layout.cu").write_text(text)
+    compile_kernel("layout.cu", "sm_90a", {}, ("kernel",), root)
+
+
+def test_a_layout_that_differs_is_found(root: Path) -> None:
+    swapped = np.dtype([("arrived", "<u4"), ("epoch", "<u4")])
+    text = '#include "attention_a2a/arguments.cuh"\n' + layout_checks("EpochState", swapped)
+    (root / "layout.cu").write_text(text + '\nextern "C" __global__ void kernel() {}\n')
+    with pytest.raises(KernelCompileError, match="static assertion"):
+        compile_kernel("layout.cu", "sm_90a", {}, ("kernel",), root)
+
+
+def test_lanes_in_shared_memory_take_what_the_host_sets_aside(root: Path) -> None:
+    defines = attention_variant(config(), 128, record_spans=True).defines
+    text = (
+        '#include "attention_a2a/tile_spans.cuh"\n'
+        f"static_assert(sizeof(xstage::SpanLane) == {LANE_BYTES});\n"
+        'extern "C" __global__ void kernel() {}\n'
+    )
+    (root / "layout.cu").write_text(text)
+    compile_kernel("layout.cu", "sm_90a", defines, ("kernel",), root)
+
+
+def test_host_and_kernel_must_agree_on_shared_memory(root: Path) -> None:
+    defines = attention_variant(config(), 128).defines
+    wrong = defines | {"SHARED_BYTES": int(defines["SHARED_BYTES"]) + 1024}
+    with pytest.raises(KernelCompileError, match="static assertion"):
+        compile_kernel("attention_a2a/attention.cu", "sm_90a", wrong, ("attention_a2a",), root)

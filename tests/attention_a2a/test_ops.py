@@ -1,0 +1,97 @@
+"""What the op refuses, before torch, a compiler or a GPU is needed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import dataclass, replace
+
+import pytest
+
+from xstage_tune.devices.cuda.attention_shape import Destinations
+from xstage_tune.errors import DeviceError, UsageError
+from xstage_tune.ops import attention_a2a
+from xstage_tune.ops.tensors import attention_sizes
+
+
+@dataclass(frozen=True)
+class FakeTensor:
+    """As much of a tensor as is looked at."""
+
+    shape: tuple[int, ...] = (1000, 3, 128)
+    dtype: str = "torch.bfloat16"
+    device: str = "cuda:0"
+    is_cuda: bool = True
+    contiguous: bool = True
+
+    def is_contiguous(self) -> bool:
+        return self.contiguous
+
+    def data_ptr(self) -> int:
+        return 0x1000
+
+
+GOOD = FakeTensor()
+
+
+def test_sizes_are_tokens_heads_and_head_dim() -> None:
+    assert attention_sizes(GOOD, GOOD, GOOD) == (1000, 3, 128)
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        (replace(GOOD, dtype="torch.float16"), "{} is float16: the kernel takes bfloat16"),
+        (replace(GOOD, contiguous=False), "{} is not contiguous"),
+        (replace(GOOD, device="cpu", is_cuda=False), "{} is on cpu"),
+        (replace(GOOD, shape=(1, 1000, 3, 128)), r"{} has shape \[1, 1000, 3, 128\]"),
+    ],
+)
+@pytest.mark.parametrize("place", range(3))
+def test_a_tensor_that_the_kernel_cannot_read_is_named(place: int, bad: FakeTensor, message: str) -> None:
+    tensors = [GOOD, GOOD, GOOD]
+    tensors[place] = bad
+    with pytest.raises(UsageError, match=message.format("qkv"[place])):
+        attention_a2a(*tensors, [0x1000])
+
+
+@pytest.mark.parametrize("place", [1, 2])
+@pytest.mark.parametrize("shape", [(999, 3, 128), (1000, 1, 128), (1000, 3, 64)])
+def test_cross_attention_and_grouped_heads_are_refused(place: int, shape: tuple[int, ...]) -> None:
+    tensors = [GOOD, GOOD, GOOD]
+    tensors[place] = replace(GOOD, shape=shape)
+    with pytest.raises(UsageError, match="has shape"):
+        attention_a2a(*tensors, [0x1000])
+
+
+def test_tensors_of_two_gpus_are_refused() -> None:
+    with pytest.raises(UsageError, match="k is on cuda:1 and q on cuda:0"):
+        attention_a2a(GOOD, replace(GOOD, device="cuda:1"), GOOD, [0x1000])
+
+
+def test_no_tokens_are_refused() -> None:
+    empty = replace(GOOD, shape=(0, 3, 128))
+    with pytest.raises(UsageError, match="0 tokens"):
+        attention_a2a(empty, empty, empty, [0x1000])
+
+
+def test_destinations_are_checked_against_the_tensors() -> None:
+    with pytest.raises(UsageError, match="buffer of rank 1 is at 0x1001"):
+        attention_a2a(GOOD, GOOD, GOOD, [0x1000, 0x1001])
+    with pytest.raises(UsageError, match="0 ranks"):
+        attention_a2a(GOOD, GOOD, GOOD, [])
+    with pytest.raises(UsageError, match="table holds"):
+        attention_a2a(GOOD, GOOD, GOOD, [0x1000] * 9)
+    with pytest.raises(UsageError, match="rank 2 is not one of 2"):
+        attention_a2a(GOOD, GOOD, GOOD, Destinations((0x1000, 0x2000)), rank=2)
+
+
+def test_without_torch_the_error_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(DeviceError, match="torch is not available"):
+        attention_a2a(GOOD, GOOD, GOOD, [0x1000])
+
+
+def test_importing_the_ops_imports_no_torch() -> None:
+    code = "import sys, xstage_tune.ops; sys.exit('torch' in sys.modules or 'cuda' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)

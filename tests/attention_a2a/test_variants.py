@@ -1,0 +1,91 @@
+"""Every shipped variant compiles to a kernel worth running; what cannot be built is refused in one line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.attention_a2a.cases import config
+from xstage_tune.configs.schema import AttentionConfig
+from xstage_tune.devices.cuda.attention_variants import (
+    EPOCHS,
+    KERNEL,
+    SHARED_BYTES_LIMIT,
+    SHIPPED,
+    attention_variant,
+    recording_bytes,
+    shared_bytes,
+)
+from xstage_tune.devices.cuda.compiler import CompiledKernel, compile_kernel
+from xstage_tune.devices.cuda.variants import KernelVariant
+from xstage_tune.errors import UsageError
+
+
+@pytest.fixture(autouse=True)
+def cache_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep the user's cache out of it."""
+    monkeypatch.setenv("XSTAGE_CACHE_DIR", str(tmp_path / "cache"))
+
+
+def compiled(variant: KernelVariant) -> CompiledKernel:
+    return compile_kernel(variant.source, "sm_90a", variant.defines, variant.names)
+
+
+@pytest.mark.parametrize("record_spans", [False, True], ids=["timed", "recording"])
+@pytest.mark.parametrize(
+    ("shipped", "head_dim"), SHIPPED, ids=[f"{config.label}, d {head_dim}" for config, head_dim in SHIPPED]
+)
+def test_shipped_variant_neither_spills_nor_serialises_its_products(
+    shipped: AttentionConfig, head_dim: int, record_spans: bool
+) -> None:
+    kernel = compiled(attention_variant(shipped, head_dim, record_spans=record_spans))
+    assert kernel.warnings == ()
+    assert kernel.entries[KERNEL].spill_bytes == 0
+    assert kernel.entries[KERNEL].stack_bytes == 0
+
+
+def test_completion_kernels_compile_without_warnings() -> None:
+    kernel = compiled(EPOCHS)
+    assert set(kernel.entries) == set(EPOCHS.names)
+    assert kernel.warnings == ()
+
+
+def test_shared_memory_by_hand() -> None:
+    """FlashAttention-3's tile: Q 32 KiB, two stages of K and V of 44 KiB each, and the barriers."""
+    wide = config(block_n=176, output_staging="alias-v")
+    assert shared_bytes(wide, 128) == (32 + 2 * 2 * 44 + 1) * 1024
+    staged = config(block_m=192, block_n=80, output_staging="dedicated-x1")
+    assert shared_bytes(staged, 128) == (48 + 2 * 2 * 20 + 48 + 1) * 1024
+
+
+def test_spans_have_room_beside_every_shipped_variant() -> None:
+    """96 spans a lane: 32 tiles a CTA."""
+    for shipped, head_dim in SHIPPED:
+        assert recording_bytes(shipped, head_dim) >= 96 * 12 * shipped.block_m // 64
+
+
+@pytest.mark.parametrize(
+    ("changes", "head_dim", "message"),
+    [
+        ({}, 96, "head_dim = 96"),
+        ({"block_m": 64}, 128, "block_m = 64"),
+        ({"block_n": 72}, 128, "block_n = 72"),
+        ({"block_n": 192}, 128, "block_n = 192"),
+        ({"kv_stages": 4}, 128, "shared memory"),
+        ({"output_staging": "dedicated-x2"}, 128, f"of {SHARED_BYTES_LIMIT:,}"),
+        (
+            {"output_staging": "alias-v", "block_m": 192, "block_n": 80},
+            128,
+            "does not fit into V's buffers of 2 x 80 rows",
+        ),
+    ],
+)
+def test_variants_that_do_not_exist_are_refused(changes: dict[str, Any], head_dim: int, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        attention_variant(config(**changes), head_dim)
+
+
+def test_tile_order_is_no_knob_of_the_build() -> None:
+    assert attention_variant(config(tile_order="spread"), 128) == attention_variant(config(), 128)
