@@ -15,6 +15,7 @@ from xstage_tune.commands import (
     audit,
     calibrate,
     doctor,
+    emulate,
     export,
     platforms,
     report,
@@ -34,6 +35,7 @@ app = typer.Typer(
 app.command("audit")(audit.audit)
 app.command("calibrate")(calibrate.calibrate)
 app.command("doctor")(doctor.doctor)
+app.command("emulate")(emulate.emulate)
 app.command("search")(search.search)
 app.command("export")(export.export)
 app.command("report")(report.report)

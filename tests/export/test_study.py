@@ -133,6 +133,12 @@ def test_a_default_that_nothing_beats_is_exported_as_such(
     assert found["config"]["schedule"]["kind"] == "wave"
 
 
+def test_skeletons_make_the_objective_emulated(run_cli: RunCli, store: Store, tmp_path: Path) -> None:
+    searched(store, device="emulation on NVIDIA H200, kernels 0123456789ab")
+    assert run_cli("export", "-o", str(tmp_path / "tuned.json")).exit_code == 0
+    assert json.loads((tmp_path / "tuned.json").read_text())["objective"]["basis"] == "emulated"
+
+
 def test_a_gpu_makes_the_objective_measured(run_cli: RunCli, store: Store, tmp_path: Path) -> None:
     searched(store, device="cuda:0 NVIDIA H200")
     run_cli("export", "-o", str(tmp_path / "t.json"))

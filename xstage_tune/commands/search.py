@@ -51,7 +51,10 @@ def search(
     platform: Annotated[
         str, typer.Option(metavar="NAME|FILE.toml", help="Calibrated platform to tune on.")
     ] = "paper-nvlink5",
-    device: Annotated[str, typer.Option(help="auto (the simulator), simulator, or cuda[:N].")] = "auto",
+    device: Annotated[
+        str,
+        typer.Option(help="auto (the simulator), simulator, emulate[:N] (skeletons on a GPU), or cuda[:N]."),
+    ] = "auto",
     trials: Annotated[
         int | None,
         typer.Option(

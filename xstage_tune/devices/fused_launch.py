@@ -126,6 +126,15 @@ def moe_grid(config: MegaMoeConfig, workload: MoeWorkload, platform: PlatformPro
     )
 
 
+def launch_tiles(workload: Workload, block_m: int, block_n: int) -> int:
+    """Tiles of the rank that has most."""
+    if isinstance(workload, AttentionWorkload):
+        return workload.local_heads * -(-workload.tokens // block_m)
+    tokens = local_tokens_per_expert(workload, busiest_rank(workload))
+    row_tiles = (workload.linear1_shape[0] + workload.linear2_shape[0]) // block_n
+    return int((-(-tokens // block_m)).sum()) * row_tiles
+
+
 def _moe_launch(
     config: MegaMoeConfig,
     workload: MoeWorkload,

@@ -4,26 +4,33 @@ from __future__ import annotations
 
 import re
 
+from xstage_tune.devices import open_skeletons
+from xstage_tune.devices.emulated_kernels import EmulatedKernels
 from xstage_tune.devices.kernels import KernelDevice
 from xstage_tune.devices.simulated_kernels import SimulatedKernels
 from xstage_tune.errors import DeviceError, UsageError
 from xstage_tune.platforms.schema import PlatformProfile
 
-_SPEC = re.compile(r"auto|simulator|cuda(:\d+)?")
+_SPEC = re.compile(r"auto|simulator|cuda(:\d+)?|emulate(:(?P<gpu>\d+))?")
 
 
 def open_kernel_device(spec: str, platform: PlatformProfile) -> KernelDevice:
-    """Open ``auto`` (the simulator), ``simulator`` or ``cuda[:N]``.
+    """Open ``auto`` (the simulator), ``simulator``, ``emulate[:N]`` (skeletons on a GPU) or ``cuda[:N]``.
 
     Raises:
-        UsageError: another spec.
-        DeviceError: ``cuda``: this version has no fused kernels to run there.
+        UsageError: another spec, or ``emulate`` with a platform of another GPU.
+        DeviceError: ``emulate`` without a GPU; or ``cuda``: this version has no fused kernels to run there.
     """
-    if _SPEC.fullmatch(spec) is None:
-        raise UsageError(f"--device '{spec}' is unknown", "use auto, simulator, cuda or cuda:N")
+    match = _SPEC.fullmatch(spec)
+    if match is None:
+        raise UsageError(
+            f"--device '{spec}' is unknown", "use auto, simulator, emulate, emulate:N, or cuda:N"
+        )
+    if spec.startswith("emulate"):
+        return EmulatedKernels(open_skeletons.open_cuda_skeletons(match["gpu"] or "0"), platform)
     if spec.startswith("cuda"):
         raise DeviceError(
             f"--device {spec}: this version has no fused kernels to run on a GPU",
-            "use --device simulator with a platform that was calibrated on that GPU",
+            "use --device emulate, or --device simulator, with a platform that was calibrated on that GPU",
         )
     return SimulatedKernels(platform)

@@ -1,23 +1,20 @@
 """A recorded calibration: real spans of a real GPU in one file, for replay.
 
-A zip file: ``recording.json`` names the device, the request and the runs; each run has a member of spans and
-one of lanes, encoded as the store's chunks are. The zip's own checksums and its directory at the end tell a
-damaged or truncated file.
+``recording.json`` in the archive names the device, the request and the runs.
 """
 
 from __future__ import annotations
 
-import zipfile
-from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from xstage_tune import __version__
+from xstage_tune.devices.archive import Archive, ArchiveWriter
 from xstage_tune.devices.base import (
     BurstPoint,
     BurstRun,
@@ -28,16 +25,7 @@ from xstage_tune.devices.base import (
     StorePath,
     Verification,
 )
-from xstage_tune.errors import UsageError
-from xstage_tune.files import whole_file
 from xstage_tune.spans import SpanTable
-from xstage_tune.store.chunks import (
-    ChunkError,
-    decode_lanes,
-    decode_spans,
-    encode_lanes,
-    encode_spans,
-)
 
 MANIFEST = "recording.json"
 SUFFIX = ".xsrec"
@@ -55,7 +43,7 @@ class RecordedRequest:
 
 @dataclass(frozen=True)
 class RecordedRun:
-    """One run without its spans, which lie in members ``<number>.spans`` and ``<number>.lanes``."""
+    """One run without its spans, which lie in the archive under its number."""
 
     point: BurstPoint
     verification: Verification
@@ -78,10 +66,6 @@ class Manifest:
 _MANIFEST = TypeAdapter(Manifest)
 
 
-def _members(number: int) -> tuple[str, str]:
-    return f"{number:05d}.spans", f"{number:05d}.lanes"
-
-
 class RecordingWriter:
     """Writes a recording, which takes its name when all of it is whole.
 
@@ -95,10 +79,7 @@ class RecordingWriter:
         created_at = datetime.now(UTC).isoformat(timespec="seconds")
         self._manifest = Manifest(1, __version__, created_at, device, request)
         self._runs: list[RecordedRun] = []
-        self._exits = ExitStack()
-        opened = self._exits.enter_context(whole_file(file, force=force))
-        self._zip = zipfile.ZipFile(opened, "w", zipfile.ZIP_STORED)
-        self._exits.push(self._finish)
+        self._archive = ArchiveWriter(file, (MANIFEST, self._text), force=force)
 
     def add_copy_rate(self, rate: CopyRate) -> None:
         """Keep the copy engine's rate on a path."""
@@ -110,9 +91,7 @@ class RecordingWriter:
         Raises:
             UsageError: the file cannot be written (a full disk, say).
         """
-        spans, lanes = _members(len(self._runs))
-        self._zip.writestr(spans, encode_spans(run.table.spans))
-        self._zip.writestr(lanes, encode_lanes(run.table.lanes))
+        self._archive.add_table(len(self._runs), run.table)
         self._runs.append(RecordedRun(run.point, run.verification, run.launch))
 
     def __enter__(self) -> Self:
@@ -121,17 +100,10 @@ class RecordingWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._exits.__exit__(kind, error, trace)
+        self._archive.__exit__(kind, error, trace)
 
-    def _finish(
-        self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None
-    ) -> None:
-        """End the zip; its manifest is written last, and only where nothing went wrong."""
-        with self._zip:
-            if kind is None:
-                manifest = replace(self._manifest, runs=tuple(self._runs))
-                # Points, launches and states are small and alike: the one member that is worth deflating.
-                self._zip.writestr(MANIFEST, _MANIFEST.dump_json(manifest), zipfile.ZIP_DEFLATED)
+    def _text(self) -> bytes:
+        return _MANIFEST.dump_json(replace(self._manifest, runs=tuple(self._runs)))
 
 
 class Recording:
@@ -142,20 +114,8 @@ class Recording:
     """
 
     def __init__(self, file: Path) -> None:
-        self._file = file
-        try:
-            self._zip = zipfile.ZipFile(file)
-            self.manifest = _MANIFEST.validate_json(self._zip.read(MANIFEST))
-        except FileNotFoundError:
-            raise UsageError(f"no recording at {file}", "check the path") from None
-        except OSError as error:
-            raise UsageError(f"cannot read recording {file}: {error.strerror}", "check the path") from None
-        except (zipfile.BadZipFile, KeyError) as error:
-            raise self._damaged(f"it is truncated or no recording ({error})") from None
-        except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(str(part) for part in first["loc"])
-            raise self._damaged(f"{MANIFEST}: {where}: {first['msg']}") from None
+        self._archive = Archive(file, "calibrate")
+        self.manifest = self._archive.manifest(MANIFEST, _MANIFEST)
 
     def table(self, number: int) -> SpanTable:
         """Spans and lanes of run ``number``.
@@ -163,18 +123,8 @@ class Recording:
         Raises:
             UsageError: its members are damaged.
         """
-        try:
-            spans, lanes = (self._zip.read(name) for name in _members(number))
-            return SpanTable(decode_spans(spans), decode_lanes(lanes))
-        except (zipfile.BadZipFile, KeyError, OSError, ChunkError) as error:
-            raise self._damaged(f"run {number}: {error}") from None
+        return self._archive.table(number)
 
     def close(self) -> None:
         """Close the file; safe to call twice."""
-        self._zip.close()
-
-    def _damaged(self, reason: str) -> UsageError:
-        return UsageError(
-            f"recording {self._file} cannot be replayed: {reason}",
-            "copy the file again, or record anew with: xstage-tune calibrate --record FILE",
-        )
+        self._archive.close()

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from xstage_tune.assets import data_dir
+from xstage_tune.devices.archive import shipped_file
 from xstage_tune.devices.base import BurstPoint, BurstRun, CopyRate, DeviceDescription, StorePath
 from xstage_tune.devices.recording import SUFFIX, RecordedRequest, Recording
 from xstage_tune.errors import UsageError
@@ -20,17 +20,7 @@ def recording_file(name: str) -> Path:
     Raises:
         UsageError: no shipped recording has that name.
     """
-    if "/" in name or name.endswith(SUFFIX):
-        return Path(name)
-    folder = data_dir("profiles") / "recordings"
-    file = folder / f"{name}{SUFFIX}"
-    if not file.is_file():
-        known = ", ".join(sorted(path.stem for path in folder.glob(f"*{SUFFIX}"))) or "none"
-        raise UsageError(
-            f"no recording named '{name}' is shipped (there is: {known})",
-            f"name one of them, or a file ending in {SUFFIX}",
-        )
-    return file
+    return shipped_file(name, SUFFIX)
 
 
 class ReplayDevice:

@@ -3,27 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import get_args
-
-import numpy as np
 
 from xstage_tune.configs.defaults import fitting_stages, schedule_of_kind
 from xstage_tune.configs.schema import AttentionConfig, KernelConfig, MegaMoeConfig, Schedule, ScheduleKind
-from xstage_tune.devices.fused_launch import fused_launch
+from xstage_tune.devices.fused_skeleton import fused_skeleton
 from xstage_tune.devices.skeletons import Skeleton
-from xstage_tune.emulation.request import LONGEST_SPIN_NS, EmulationRequest, ScheduleName
+from xstage_tune.emulation.request import EmulationRequest, ScheduleName
 from xstage_tune.errors import UsageError
+from xstage_tune.platforms.schema import PlatformProfile
 from xstage_tune.profile_files import check_profile
-from xstage_tune.search.launch_size import launch_tiles
 from xstage_tune.workloads.schema import AttentionWorkload, MoeWorkload, Workload
 
 #: An attention's launch with nothing remote: T_FA of the residual.
 WITHOUT_STORES = "no remote stores"
-#: Spans of more would not fit the device's buffers.
-_MOST_TILES = 1_000_000
-#: Stores are of 16 bytes, in either flavour.
-_STORE_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,35 +50,17 @@ def cases_of(request: EmulationRequest) -> tuple[EmulationCase, ...]:
 
 
 def skeleton_of(case: EmulationCase, request: EmulationRequest) -> Skeleton:
-    """A case made ready for a device; stores in whole 16 bytes.
-
-    Raises:
-        UsageError: the config cannot run on the platform, the launch has too many tiles, or a tile's
-            mainloop is too short or too long to spin.
-    """
-    tiles = launch_tiles(case.workload, case.config.block_m, case.config.block_n)
-    if tiles > _MOST_TILES:
-        raise UsageError(
-            f"'{case.workload.name}' has {tiles:,} tiles on one rank, more than the {_MOST_TILES:,} that are "
-            "emulated",
-            "give it fewer tokens, with --set or in its profile",
-        )
-    launch = fused_launch(
-        case.workload, case.config, request.platform, given=request.given, dependencies=request.dependencies
-    )
-    streams = launch.streams
-    stored = _STORE_BYTES * np.rint((launch.local_bytes + streams.remote_bytes) / _STORE_BYTES)
-    remote = _STORE_BYTES * np.rint(streams.remote_bytes / _STORE_BYTES) * case.remote
-    _check_spins(float(streams.mainloop_ns.min(initial=1.0)), float(streams.mainloop_ns.max(initial=1.0)))
-    return Skeleton(
-        label=case.label,
-        streams=replace(streams, remote_bytes=remote),
-        local_bytes=stored - remote,
-        staging_slots=launch.staging_slots,
-        flavour=launch.flavour,
+    """A case made ready for a device; raises as ``fused_skeleton``."""
+    return fused_skeleton(
+        case.label,
+        case.workload,
+        case.config,
+        request.platform,
         path=request.path,
-        scheduling=launch.scheduling,
-        completion_coupled=request.completion_coupled and case.remote,
+        given=request.given,
+        dependencies=request.dependencies,
+        completion_coupled=request.completion_coupled,
+        remote=case.remote,
     )
 
 
@@ -139,11 +115,11 @@ def _tiles_at(
     """The config with a swept staging depth."""
     if request.sweep is None or request.sweep.key != "staging_depth" or value is None:
         return config
-    return with_staging_depth(config, int(value), workload, request)
+    return with_staging_depth(config, int(value), workload, request.platform)
 
 
 def with_staging_depth(
-    config: MegaMoeConfig, staging_depth: int, workload: MoeWorkload, request: EmulationRequest
+    config: MegaMoeConfig, staging_depth: int, workload: MoeWorkload, platform: PlatformProfile
 ) -> MegaMoeConfig:
     """A config with S slots, and with fewer pipeline stages where they need the room.
 
@@ -152,7 +128,7 @@ def with_staging_depth(
     """
     for depth in range(staging_depth, 0, -1):
         deeper = config.model_copy(update={"staging_depth": depth})
-        stages = fitting_stages(deeper, workload, request.platform)
+        stages = fitting_stages(deeper, workload, platform)
         if stages < 1:
             continue
         if depth < staging_depth:
@@ -179,14 +155,3 @@ def _schedule(
         return tiles.schedule
     moe_kind = next(one for one in get_args(ScheduleKind) if one == kind)
     return schedule_of_kind(moe_kind, tiles, workload, request.platform)
-
-
-def _check_spins(shortest_ns: float, longest_ns: float) -> None:
-    if shortest_ns <= 0:
-        raise UsageError("a tile's mainloop takes 0 ns: there is nothing to spin", "give --tile-ns above 0")
-    if longest_ns > LONGEST_SPIN_NS:
-        raise UsageError(
-            f"a tile's mainloop of {longest_ns:.0f} ns is longer than the deadline of a spin, "
-            f"{LONGEST_SPIN_NS:.0f} ns",
-            "take a workload with fewer tokens, or give --tile-ns",
-        )

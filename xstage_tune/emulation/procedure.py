@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from xstage_tune.devices.fused_skeleton import require_device, require_verified
 from xstage_tune.devices.skeleton_figures import LaunchFigures, figures_of
 from xstage_tune.devices.skeletons import SkeletonDevice, SkeletonRun
 from xstage_tune.emulation.cases import cases_of, skeleton_of
 from xstage_tune.emulation.request import EmulationRequest
-from xstage_tune.errors import DeviceError, FindingError, UsageError
 
 
 class EmulationObserver(Protocol):
@@ -37,12 +37,12 @@ def emulate(
         DeviceError: the device lacks the path, or cannot run a case.
         FindingError: data did not arrive at their owner.
     """
-    _require_device(device, request)
+    require_device(device, request.platform, request.path)
     cases = cases_of(request)
     skeletons = [skeleton_of(case, request) for case in cases]
     if device.describe().kind == "cuda":
         for run in device.run_skeletons(skeletons):
-            _require_verified(run)
+            require_verified(run)
     rounds = [(r, index) for r in range(request.repeats) for index in rotated(len(cases), r)]
     observer.planned(len(rounds))
     launches: dict[str, list[LaunchFigures]] = {case.label: [] for case in cases}
@@ -50,7 +50,7 @@ def emulate(
     for (repeat, index), run in zip(rounds, runs, strict=True):
         figures = figures_of(run)
         observer.measured(repeat, run, figures)
-        _require_verified(run)
+        require_verified(run)
         launches[cases[index].label].append(figures)
     return launches
 
@@ -58,34 +58,3 @@ def emulate(
 def rotated(count: int, by: int) -> Sequence[int]:
     """``count`` numbers from 0 in turn, beginning with ``by``."""
     return [(by + place) % count for place in range(count)]
-
-
-def _require_device(device: SkeletonDevice, request: EmulationRequest) -> None:
-    """Refuse a platform that was calibrated for another GPU.
-
-    Raises:
-        UsageError: it has another number of SMs.
-        DeviceError: the device lacks the path.
-    """
-    description = device.describe()
-    if description.sm_count != request.platform.gpu.sm_count:
-        raise UsageError(
-            f"platform '{request.platform.name}' is of a GPU with {request.platform.gpu.sm_count} SMs, "
-            f"{description.name} has {description.sm_count}",
-            "calibrate this one: xstage-tune calibrate; then leave out --platform",
-        )
-    if request.path not in description.paths:
-        raise DeviceError(
-            f"{description.name} has no path '{request.path}' (it has {', '.join(description.paths)})",
-            "xstage-tune doctor says what each path needs",
-        )
-
-
-def _require_verified(run: SkeletonRun) -> None:
-    wrong, checked = run.verification.mismatched_bytes, run.verification.checked_bytes
-    if wrong:
-        raise FindingError(
-            f"{wrong} of {checked} bytes did not arrive on path '{run.skeleton.path}' "
-            f"({run.skeleton.label}, {run.skeleton.flavour})",
-            "xstage-tune doctor tests each path",
-        )

@@ -17,6 +17,7 @@ from xstage_tune.configs.schema import (
 )
 from xstage_tune.devices.base import StoreFlavour, StorePath
 from xstage_tune.devices.fused_launch import GivenTimes
+from xstage_tune.devices.fused_skeleton import LONGEST_SPIN_NS
 from xstage_tune.emulation.sweep import Sweep
 from xstage_tune.errors import UsageError
 from xstage_tune.platforms.schema import PlatformProfile
@@ -29,8 +30,6 @@ ATTENTION_ORDERS: tuple[ScheduleName, ...] = get_args(TileOrder)
 #: What a MegaMoE emulation compares unless told otherwise: the historical baseline, Algorithm 1, and 1:1.
 USUAL_MOE_SCHEDULES: tuple[ScheduleName, ...] = ("wave", "interleaved", "alternating")
 
-#: The longest spin: a launch of a few of them stays within the device's deadline for a wait.
-LONGEST_SPIN_NS = 50e6
 _SPINS = {"l1": "l1_ns", "l2": "l2_ns", "q": "q_ns", "epilogue": "epilogue_ns"}
 _SPIN_EXAMPLE = "--tile-ns l1=25000,l2=12700 for MegaMoE, --tile-ns q=80000 for attention"
 

@@ -9,6 +9,7 @@ from statistics import median
 from typing import Any
 
 from xstage_tune.configs.loader import config_keys
+from xstage_tune.devices.base import LaunchInfo, throttling
 from xstage_tune.devices.simulator.skeletons import SimulatedSkeletons
 from xstage_tune.devices.skeleton_figures import LaunchFigures
 from xstage_tune.emulation.cases import WITHOUT_STORES, EmulationCase, cases_of, skeleton_of
@@ -100,6 +101,7 @@ class EmulationResult:
         device: what ran the skeletons.
         device_name: the GPU.
         cases: in the order of the request; those of an interrupted run that were launched.
+        throttled_launches: during which the GPU's clocks were held down.
     """
 
     run_id: str
@@ -108,6 +110,7 @@ class EmulationResult:
     device_name: str
     cases: tuple[CaseResult, ...]
     landmarks: Landmarks
+    throttled_launches: int = 0
 
     def of(self, name: str, value: float | None = None) -> CaseResult | None:
         """The case of a schedule at one value of the sweep."""
@@ -174,6 +177,7 @@ class EmulationResult:
                 }
                 for one in self.residuals()
             ],
+            "throttled_launches": self.throttled_launches,
             "d_knee_rows": self.landmarks.lead_knee_rows,
             "converged_tokens": self.landmarks.converged_tokens,
         }
@@ -186,6 +190,7 @@ def conclude(
     run_id: str,
     device: str,
     device_name: str,
+    throttled_launches: int = 0,
 ) -> EmulationResult:
     """Put the launches of each case, by label, beside its predictions.
 
@@ -208,7 +213,13 @@ def conclude(
             )
         )
     found = landmarks(request) if request.predicted else Landmarks()
-    return EmulationResult(run_id, request, device, device_name, tuple(results), found)
+    return EmulationResult(run_id, request, device, device_name, tuple(results), found, throttled_launches)
+
+
+def was_throttled(launch: LaunchInfo) -> bool:
+    """Whether the GPU was slowed down before or after a launch."""
+    states = (state for state in (launch.before, launch.after) if state)
+    return any(throttling(state.throttle_reasons) for state in states)
 
 
 def median_of(launches: Sequence[LaunchFigures], of: Callable[[LaunchFigures], float | None]) -> float | None:

@@ -117,7 +117,8 @@ def _measurements(trial: TrialRecord) -> list[dict[str, Any]]:
 def _device(tuned: TunedConfig) -> str:
     """What the times are of: a GPU, or a prediction for it."""
     gpu = tuned.platform.gpu
-    return gpu if tuned.objective.basis == "measured" else f"{gpu} (predicted on {tuned.objective.device})"
+    objective = tuned.objective
+    return gpu if objective.basis == "measured" else f"{gpu} ({objective.basis} on {objective.device})"
 
 
 def _distinct(history: History, key: str) -> list[Any]:

@@ -15,8 +15,9 @@ from xstage_tune.workloads.schema import AttentionWorkload, MoeWorkload
 
 FORMAT: Literal["xstage-tune.tuned-config"] = "xstage-tune.tuned-config"
 
-#: ``measured``: on a GPU. ``predicted``: by the simulator from the platform's calibration.
-ResultBasis = Literal["measured", "predicted"]
+#: ``measured``: on a GPU. ``emulated``: by the kernel's skeleton on a GPU. ``predicted``: by the simulator
+#: from the platform's calibration.
+ResultBasis = Literal["measured", "emulated", "predicted"]
 
 
 class TunedObjective(Strict):

@@ -13,7 +13,13 @@ from xstage_tune.errors import UsageError
 from xstage_tune.export.formats import render
 from xstage_tune.export.history import History, TrialRecord
 from xstage_tune.export.names import ExportFormat
-from xstage_tune.export.record import PlatformIdentity, Provenance, TunedConfig, TunedObjective
+from xstage_tune.export.record import (
+    PlatformIdentity,
+    Provenance,
+    ResultBasis,
+    TunedConfig,
+    TunedObjective,
+)
 from xstage_tune.export.schedule_model import schedule_model
 from xstage_tune.files import refuse_existing, write_text
 from xstage_tune.platforms.schema import PlatformProfile
@@ -25,6 +31,8 @@ from xstage_tune.store.models import Study, Trial
 from xstage_tune.workloads.schema import MoeWorkload
 
 _SIMULATOR = "simulator"
+#: How the identity of a device that runs skeletons begins.
+_EMULATION = "emulation on "
 #: The lookup and Kernel Tuner know their files by these endings.
 _SUFFIXES = {ExportFormat.JSON: ".json", ExportFormat.TOML: ".toml", ExportFormat.KERNEL_TUNER: ".json"}
 
@@ -98,11 +106,17 @@ def study_history(store: Store, study: Study, platform: PlatformProfile) -> Hist
     return History(tuned, tuple(_trials(result, store.studies.trials(study.id))))
 
 
+def _basis(device: str) -> ResultBasis:
+    if device == _SIMULATOR:
+        return "predicted"
+    return "emulated" if device.startswith(_EMULATION) else "measured"
+
+
 def _objective(study: Study, result: SearchResult) -> TunedObjective:
     return TunedObjective.model_validate(
         {
             "quantity": study.objective,
-            "basis": "predicted" if study.device == _SIMULATOR else "measured",
+            "basis": _basis(study.device),
             "device": study.device,
             "ns": result.best.objective_ns,
             "default_ns": result.default.objective_ns,

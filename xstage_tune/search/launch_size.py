@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from xstage_tune.configs.schema import KernelConfig
+from xstage_tune.devices.fused_launch import launch_tiles
 from xstage_tune.errors import UsageError
-from xstage_tune.workloads.routing import busiest_rank, local_tokens_per_expert
-from xstage_tune.workloads.schema import AttentionWorkload, Workload
+from xstage_tune.workloads.schema import Workload
 
 #: More take the simulator minutes and gigabytes.
 MOST_TILES = 20_000_000
@@ -27,12 +27,3 @@ def require_simulable(configs: Iterable[KernelConfig], workload: Workload) -> No
             f"than the {MOST_TILES:,} that a search simulates",
             "give it fewer tokens, with --set or in its profile",
         )
-
-
-def launch_tiles(workload: Workload, block_m: int, block_n: int) -> int:
-    """Tiles of the rank that has most."""
-    if isinstance(workload, AttentionWorkload):
-        return workload.local_heads * -(-workload.tokens // block_m)
-    tokens = local_tokens_per_expert(workload, busiest_rank(workload))
-    row_tiles = (workload.linear1_shape[0] + workload.linear2_shape[0]) // block_n
-    return int((-(-tokens // block_m)).sum()) * row_tiles

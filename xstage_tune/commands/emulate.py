@@ -1,0 +1,279 @@
+"""``emulate``: what a schedule does on the real fabric, before its kernel is written."""
+
+from __future__ import annotations
+
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from xstage_tune.commands._options import FormatOption, OutputFormat, SetOption, StoreOption
+from xstage_tune.commands._targets import ForceOption, check_target
+from xstage_tune.commands.calibrate import PathChoice
+from xstage_tune.errors import DeviceError, UsageError
+
+if TYPE_CHECKING:
+    from xstage_tune.devices.base import StorePath
+    from xstage_tune.devices.open_skeletons import SkeletonSpec
+    from xstage_tune.devices.skeletons import SkeletonDevice
+    from xstage_tune.emulation.options import EmulationOptions
+    from xstage_tune.emulation.request import EmulationRequest
+    from xstage_tune.emulation.result import EmulationResult
+    from xstage_tune.store.facade import Store
+
+
+class ScheduleChoice(StrEnum):
+    """``--schedule``: MegaMoE's schedules, attention's tile orders."""
+
+    WAVE = "wave"
+    INTERLEAVED = "interleaved"
+    ALTERNATING = "alternating"
+    CLAMPED_LAG = "clamped-lag"
+    SEQUENTIAL = "sequential"
+    ROTATED = "rotated"
+    SPREAD = "spread"
+    ALL = "all"
+
+
+class FlavourChoice(StrEnum):
+    """``--store-flavour``."""
+
+    REGISTER = "st.v4"
+    BULK = "tma"
+
+
+class PlacementChoice(StrEnum):
+    """``--placement``."""
+
+    EVEN = "even"
+    SHARE = "share"
+    BOTH = "both"
+
+
+_PATHS: dict[PathChoice, StorePath | None] = {
+    PathChoice.AUTO: None,
+    PathChoice.PEER: "peer",
+    PathChoice.HOST: "host",
+    PathChoice.LOCAL: "local",
+}
+#: What a recording does not decide.
+_OF_ANY_DEVICE = ("device", "store", "output", "force")
+#: Parameters whose option has another name.
+_OPTION_OF = {"overrides": "set"}
+
+
+def emulate(
+    context: typer.Context,
+    workload: Annotated[
+        str | None,
+        typer.Option("--workload", "-w", metavar="NAME|FILE.toml", help="Workload to emulate."),
+    ] = None,
+    config: Annotated[
+        str, typer.Option(metavar="FILE|default|study:ID", help="Kernel config; study:latest works too.")
+    ] = "default",
+    schedule: Annotated[
+        list[ScheduleChoice] | None,
+        typer.Option(
+            help="Schedule or tile order, or all; may be repeated.",
+            show_default="wave, interleaved, alternating; of attention every tile order",
+        ),
+    ] = None,
+    placement: Annotated[
+        PlacementChoice | None,
+        typer.Option(
+            help="Linear-2 tiles evenly or by the SMs' share of the drain rate.", show_default="the config's"
+        ),
+    ] = None,
+    device: Annotated[
+        str,
+        typer.Option(
+            help="auto (a GPU, else the simulator), cuda[:N], simulator, or replay[:NAME|FILE.xsemu]."
+        ),
+    ] = "auto",
+    path: Annotated[
+        PathChoice, typer.Option(help="Whose memory is stored to; auto: the platform's.")
+    ] = PathChoice.AUTO,
+    store_flavour: Annotated[
+        FlavourChoice | None,
+        typer.Option(help="Register stores of 16 bytes, or bulk copies.", show_default="the config's"),
+    ] = None,
+    staging_depth: Annotated[
+        int | None, typer.Option(min=1, help="Staging slots S of MegaMoE.", show_default="the config's")
+    ] = None,
+    tile_ns: Annotated[
+        str | None,
+        typer.Option(
+            metavar="l1=NS,l2=NS|q=NS[,epilogue=NS]",
+            help="Length of the spins that stand for mainloops.",
+            show_default="by the platform's compute model",
+        ),
+    ] = None,
+    dependencies: Annotated[
+        bool, typer.Option(help="Linear-2 waits for the Linear-1 tiles that it reads.")
+    ] = True,
+    completion_coupled: Annotated[
+        bool, typer.Option("--completion-coupled", help="The issue role waits until its stores are visible.")
+    ] = False,
+    sweep: Annotated[
+        str | None,
+        typer.Option(
+            metavar="KEY=VALUES",
+            help="lead=1..32, remote_fraction=0,0.25,0.5, staging_depth=1..4, or tokens=1024,4096.",
+        ),
+    ] = None,
+    platform: Annotated[
+        str | None,
+        typer.Option(
+            "--platform",
+            "-p",
+            metavar="NAME|FILE.toml",
+            help="Calibrated platform that the predictions rest on.",
+            show_default="the GPU's own; h200-host on the simulator",
+        ),
+    ] = None,
+    repeats: Annotated[int, typer.Option(min=1, max=1000, help="Launches of each case.")] = 5,
+    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Of the simulator's start times.")] = 0,
+    overrides: SetOption = None,
+    record: Annotated[Path | None, typer.Option(help="Keep the run for replay (.xsemu).")] = None,
+    store: StoreOption = None,
+    output: FormatOption = OutputFormat.TABLE,
+    force: ForceOption = False,
+) -> None:
+    """Run a workload's schedules as skeletons: real stores, roles and waits; spins in place of mainloops.
+
+    Each schedule's time, T_RS and stalls, beside what the closed forms and the simulator predict from the
+    calibrated platform. Spans go to the store: `trace --run` and `report --run` show them.
+    """
+    from xstage_tune.devices.open_skeletons import parse_spec
+    from xstage_tune.emulation.options import EmulationOptions
+
+    if record is not None:
+        check_target(record, ".xsemu", force=force, option="--record")
+    spec = parse_spec(device)
+    if spec.kind == "replay":
+        _refuse_options(context)
+        _show(_replay(spec, store), output)
+        return
+    if workload is None:
+        raise UsageError("--workload is missing", "one of: xstage-tune workloads list")
+    options = EmulationOptions(
+        workload=workload,
+        overrides=overrides or (),
+        config=config,
+        schedules=tuple(choice.value for choice in schedule or ()),
+        placement=placement.value if placement else None,
+        path=_PATHS[path],
+        flavour=store_flavour.value if store_flavour else None,
+        staging_depth=staging_depth,
+        tile_ns=tile_ns,
+        dependencies=dependencies,
+        completion_coupled=completion_coupled,
+        sweep=sweep,
+        platform=platform,
+        repeats=repeats,
+        seed=seed,
+    )
+    _show(_emulate(options, spec, store, record, force), output)
+
+
+def _refuse_options(context: typer.Context) -> None:
+    """A recording replays as it was made: nothing of it can be chosen."""
+    source = context.get_parameter_source
+    given = [name for name in context.params if name not in _OF_ANY_DEVICE and _is_given(source(name))]
+    if given:
+        options = ", ".join(f"--{_OPTION_OF.get(name, name).replace('_', '-')}" for name in given)
+        raise UsageError(
+            f"--device replay takes no {options}: only what was recorded can be replayed",
+            "leave these options out, or emulate anew with --device cuda or simulator",
+        )
+
+
+def _is_given(source: object) -> bool:
+    return getattr(source, "name", "") == "COMMANDLINE"
+
+
+def _replay(spec: SkeletonSpec, store: str | None) -> EmulationResult:
+    from xstage_tune.devices.open_skeletons import open_replay
+    from xstage_tune.emulation.request import request_from_keys
+    from xstage_tune.store.facade import Store
+
+    device = open_replay(spec)
+    try:
+        with Store.open(store) as kept:
+            return _run(device, request_from_keys(device.request, device.identity), kept)
+    finally:
+        device.close()
+
+
+def _emulate(
+    options: EmulationOptions, spec: SkeletonSpec, store: str | None, record: Path | None, force: bool
+) -> EmulationResult:
+    from xstage_tune.devices.simulator.skeletons import SimulatedSkeletons
+    from xstage_tune.emulation.options import make_request
+    from xstage_tune.store.facade import Store
+
+    gpu = _open_gpu(spec)
+    try:
+        with Store.open(store) as kept:
+            request = make_request(options, gpu.describe() if gpu else None, kept)
+            device = gpu or SimulatedSkeletons(request.platform, seed=request.seed)
+            return _run(device, request, kept, record, force)
+    finally:
+        if gpu is not None:
+            gpu.close()
+
+
+def _open_gpu(spec: SkeletonSpec) -> SkeletonDevice | None:
+    """The GPU to run on; None to simulate, which ``auto`` says on stderr."""
+    from xstage_tune.devices import open_skeletons
+
+    if spec.kind == "simulator":
+        return None
+    try:
+        return open_skeletons.open_cuda_skeletons(spec.which or "0")
+    except DeviceError as error:
+        if spec.kind == "cuda":
+            raise
+        print(f"xstage-tune: no GPU to run on: {error.message}; simulating", file=sys.stderr)
+        return None
+
+
+def _run(
+    device: SkeletonDevice,
+    request: EmulationRequest,
+    store: Store,
+    record: Path | None = None,
+    force: bool = False,
+) -> EmulationResult:
+    from xstage_tune.emulation.session import run_emulation
+    from xstage_tune.report.progress import SweepProgress
+
+    with SweepProgress("emulating") as progress:
+        return run_emulation(
+            device,
+            request,
+            store,
+            argv=("xstage-tune", *sys.argv[1:]),
+            progress=progress,
+            record=record,
+            force=force,
+        )
+
+
+def _show(result: EmulationResult, output: OutputFormat) -> None:
+    from xstage_tune.report.emit import emit_json
+    from xstage_tune.report.emulation_figure import sweep_figure
+    from xstage_tune.report.emulation_tables import emulation_report
+    from xstage_tune.report.tables import result_console
+    from xstage_tune.report.terminal_plot import TerminalPlot
+
+    if output is OutputFormat.JSON:
+        emit_json(result.keys())
+        return
+    console = result_console()
+    console.print(emulation_report(result))
+    if result.request.sweep is not None:
+        console.print(TerminalPlot(sweep_figure(result)))
+    console.print(f"run {result.run_id}", markup=False)

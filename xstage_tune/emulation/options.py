@@ -1,0 +1,144 @@
+"""From a command's options to a request: names looked up, what is left out filled in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, get_args
+
+from xstage_tune.configs.defaults import default_config
+from xstage_tune.configs.loader import load_config
+from xstage_tune.configs.schema import KernelConfig, MegaMoeConfig, Placement
+from xstage_tune.devices.base import DeviceDescription, StoreFlavour, StorePath
+from xstage_tune.devices.fused_launch import GivenTimes
+from xstage_tune.emulation.cases import with_staging_depth
+from xstage_tune.emulation.platform_choice import choose_platform
+from xstage_tune.emulation.request import (
+    ATTENTION_ORDERS,
+    MOE_SCHEDULES,
+    USUAL_MOE_SCHEDULES,
+    EmulationRequest,
+    ScheduleName,
+    parse_given,
+)
+from xstage_tune.emulation.sweep import Sweep, parse_sweep
+from xstage_tune.errors import UsageError
+from xstage_tune.platforms.schema import PlatformProfile
+from xstage_tune.search.journal import stored_result
+from xstage_tune.store.facade import Store
+from xstage_tune.workloads.loader import load_workload
+from xstage_tune.workloads.schema import MoeWorkload, Workload
+
+DEFAULT_CONFIG = "default"
+ALL_SCHEDULES = "all"
+_STUDY = "study:"
+
+
+@dataclass(frozen=True, slots=True)
+class EmulationOptions:
+    """Options as they were given; None, or empty, where they were not.
+
+    Args:
+        config: ``default``, ``study:ID`` or a file.
+        schedules: names, or ``all``.
+    """
+
+    workload: str
+    overrides: Sequence[str] = ()
+    config: str = DEFAULT_CONFIG
+    schedules: tuple[str, ...] = ()
+    placement: Literal["even", "share", "both"] | None = None
+    path: StorePath | None = None
+    flavour: StoreFlavour | None = None
+    staging_depth: int | None = None
+    tile_ns: str | None = None
+    dependencies: bool = True
+    completion_coupled: bool = False
+    sweep: str | None = None
+    platform: str | None = None
+    repeats: int = 5
+    seed: int = 0
+
+
+def make_request(
+    options: EmulationOptions, device: DeviceDescription | None, store: Store
+) -> EmulationRequest:
+    """The request of a command.
+
+    Args:
+        device: the GPU; None for the simulator.
+        store: of the studies.
+
+    Raises:
+        UsageError: a name, file or value is unknown or does not fit.
+    """
+    sweep = parse_sweep(options.sweep) if options.sweep is not None else None
+    given = parse_given(options.tile_ns) if options.tile_ns is not None else GivenTimes()
+    workload = load_workload(options.workload, options.overrides)
+    platform = choose_platform(options.platform, device, options.path)
+    config = _config(options, workload, platform, store)
+    return EmulationRequest(
+        workload=workload,
+        platform=platform,
+        config=config,
+        schedules=_schedules(options, workload, config, sweep),
+        path=options.path or platform.path,
+        placements=_placements(options, config),
+        given=given,
+        dependencies=options.dependencies,
+        completion_coupled=options.completion_coupled,
+        repeats=options.repeats,
+        seed=options.seed,
+        sweep=sweep,
+    )
+
+
+def _config(
+    options: EmulationOptions, workload: Workload, platform: PlatformProfile, store: Store
+) -> KernelConfig:
+    if options.config == DEFAULT_CONFIG:
+        config = default_config(workload, platform)
+    elif options.config.startswith(_STUDY):
+        config = stored_result(store, options.config.removeprefix(_STUDY)).best.config
+    else:
+        config = load_config(Path(options.config))
+    if options.flavour is not None:
+        config = config.model_copy(update={"store_flavour": options.flavour})
+    if options.staging_depth is None:
+        return config
+    if isinstance(config, MegaMoeConfig) and isinstance(workload, MoeWorkload):
+        return with_staging_depth(config, options.staging_depth, workload, platform)
+    raise UsageError(
+        f"--staging-depth is of MegaMoE; '{workload.name}' is an attention",
+        "its config's output_staging says where an output waits",
+    )
+
+
+def _schedules(
+    options: EmulationOptions, workload: Workload, config: KernelConfig, sweep: Sweep | None
+) -> tuple[ScheduleName, ...]:
+    """As named; else the usual ones, and the schedule of a given config before them."""
+    moe = isinstance(workload, MoeWorkload)
+    every = MOE_SCHEDULES if moe else ATTENTION_ORDERS
+    if ALL_SCHEDULES in options.schedules:
+        return every
+    if options.schedules:
+        known = (*MOE_SCHEDULES, *ATTENTION_ORDERS)
+        return tuple(dict.fromkeys(next(one for one in known if one == name) for name in options.schedules))
+    if sweep is not None and sweep.key == "lead":
+        return ("interleaved",)
+    if isinstance(config, MegaMoeConfig):
+        own: tuple[ScheduleName, ...] = () if options.config == DEFAULT_CONFIG else (config.schedule.kind,)
+        return tuple(dict.fromkeys((*own, *USUAL_MOE_SCHEDULES)))
+    return every if sweep is None else (config.tile_order,)
+
+
+def _placements(options: EmulationOptions, config: KernelConfig) -> tuple[Placement, ...]:
+    if not isinstance(config, MegaMoeConfig):
+        if options.placement is not None:
+            raise UsageError("--placement is of MegaMoE: an attention's tiles are all output tiles")
+        return ("even",)
+    if options.placement == "both":
+        return get_args(Placement)
+    return (options.placement or config.schedule.placement,)
