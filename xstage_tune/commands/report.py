@@ -1,4 +1,4 @@
-"""``report``: a calibration run or a study as one self-contained HTML page."""
+"""``report``: a run or a study as one self-contained HTML page."""
 
 from __future__ import annotations
 
@@ -29,9 +29,10 @@ def report(
     force: ForceOption = False,
     store: StoreOption = None,
 ) -> None:
-    """Write what a calibration run measured, or what a study found, as one HTML page.
+    """Write what a calibration or an emulation measured, or what a study found, as one HTML page.
 
-    A run: the four calibration panels and every number. A study: the design test, the search against its
+    A calibration: its four panels and every number. An emulation: each schedule beside its predictions, its
+    spans. A study: the design test, the search against its
     bound, the answer beside its baselines, timelines, span distributions. Nothing is fetched to read it.
     """
     from xstage_tune.files import write_text
@@ -50,11 +51,17 @@ def report(
 
 
 def _run_page(store: Store, run_id: str) -> str:
+    from xstage_tune.report.emulation_page import render_emulation
     from xstage_tune.report.run_report import render_run
-    from xstage_tune.report.stored_calibration import find_calibration, rebuild_calibration
+    from xstage_tune.report.stored_calibration import rebuild_calibration
+    from xstage_tune.report.stored_emulation import KIND, rebuild_emulation
+    from xstage_tune.report.stored_runs import find_reportable
 
-    run = find_calibration(store, run_id)
-    return render_run(run, rebuild_calibration(store, run), store.launches(run.id))
+    run = find_reportable(store, run_id)
+    launches = store.launches(run.id)
+    if run.kind == KIND:
+        return render_emulation(run, rebuild_emulation(store, run), launches)
+    return render_run(run, rebuild_calibration(store, run), launches)
 
 
 def _study_page(store: Store, study_id: str, platform: str | None) -> str:

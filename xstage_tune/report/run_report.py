@@ -18,7 +18,7 @@ from xstage_tune.store.models import Run
 
 def render_run(run: Run, result: CalibrationResult, launches: Sequence[StoredLaunch]) -> str:
     """The page of ``run``, whose launches were fitted to ``result``."""
-    blocks = (*calibration_blocks(result), Block(tables=(_run(run, launches), _launches(launches))))
+    blocks = (*calibration_blocks(result), Block(tables=(run_table(run, launches), launches_table(launches))))
     return render_page(f"Calibration of {result.platform.name}", blocks, _lead(run, result.platform))
 
 
@@ -50,7 +50,8 @@ def _lead(run: Run, platform: PlatformProfile) -> tuple[str, ...]:
     return (found, checked)
 
 
-def _run(run: Run, launches: Sequence[StoredLaunch]) -> TableData:
+def run_table(run: Run, launches: Sequence[StoredLaunch]) -> TableData:
+    """How a run was made, and what its owner checked."""
     checked = sum(launch.verification.checked_bytes for launch in launches)
     mismatched = sum(launch.verification.mismatched_bytes for launch in launches)
     verified = f"{byte_count(checked)} checked by the owner, {byte_count(mismatched)} wrong"
@@ -65,7 +66,7 @@ def _run(run: Run, launches: Sequence[StoredLaunch]) -> TableData:
     return TableData("Run", (Column("what"), Column("value")), rows)
 
 
-def _launches(launches: Sequence[StoredLaunch]) -> TableData:
+def launches_table(launches: Sequence[StoredLaunch]) -> TableData:
     """How many launches of each kernel, with what the compiler and the clocks said of them."""
     counts: Counter[tuple[str, ...]] = Counter()
     throttled: Counter[tuple[str, ...]] = Counter()

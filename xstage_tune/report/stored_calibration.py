@@ -22,25 +22,6 @@ Stored = TypeVar("Stored", CopyRate, DeviceDescription, CalibrationRequest)
 KIND = "calibrate"
 
 
-def find_calibration(store: Store, run_id: str) -> Run:
-    """A run of ``calibrate``; ``latest`` is the last one begun.
-
-    Raises:
-        UsageError: there is none, or the run is of another kind.
-    """
-    if run_id == "latest":
-        runs = store.runs(KIND)
-        if not runs:
-            raise UsageError(f"store {store.location} has no calibration run", "xstage-tune calibrate")
-        return runs[0]
-    run = store.run(run_id)
-    if run.kind != KIND:
-        raise UsageError(
-            f"run {run.id} is of kind '{run.kind}', not '{KIND}'", "report its study with --study"
-        )
-    return run
-
-
 def rebuild_calibration(store: Store, run: Run) -> CalibrationResult:
     """Fit the stored launches again, for the curves that only they hold.
 

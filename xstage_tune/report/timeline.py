@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from xstage_tune.devices.simulator.traces import ISSUE_ROLE, occupancy, pipeline_spans, tensor_activity
 from xstage_tune.report.drawing import Drawing
-from xstage_tune.report.figure import Axis, Bars, Fill, Lane, LanePanel, Panel, Plate
+from xstage_tune.report.figure import Axis, Bars, Fill, Ints, Lane, LanePanel, Panel, Plate
 from xstage_tune.report.format import byte_count, duration, percent
 from xstage_tune.report.simulated import Case
-from xstage_tune.spans import SpanKind
+from xstage_tune.spans import SpanKind, SpanTable
 
 _SHOWN_SMS = 3
 _TILES_IN_WINDOW = 12
@@ -102,52 +102,64 @@ def _shown_sms(case: Case) -> list[int]:
 
 
 def _lanes(key: str, case: Case, window: Window, sms: Sequence[int]) -> LanePanel:
-    lanes = tuple(Lane(role, f"SM {sm}") for sm in sms for role in ("math", "issue"))
     return LanePanel(
         key=key,
         title=case.label,
-        x=_window_axis(window),
-        lanes=lanes,
-        bars=tuple(bars for bars in _bars(case, window, sms) if bars.lane.size),
+        x=window_axis(window),
+        lanes=sm_lanes(sms),
+        bars=span_bars(pipeline_spans(case.run), case.run.streams.first, case.linear2, window, sms),
         note=f"from {duration(window.begin_ns)} on, of a launch of {duration(case.run.makespan_ns)}",
     )
 
 
-def _window_axis(window: Window) -> Axis:
+def sm_lanes(sms: Sequence[int]) -> tuple[Lane, ...]:
+    """Rows of an SM's two roles, for :func:`span_bars`."""
+    return tuple(Lane(role, f"SM {sm}") for sm in sms for role in ("math", "issue"))
+
+
+def window_axis(window: Window) -> Axis:
     return Axis("time in the window", "duration_ns", "linear", (0.0, window.length_ns))
 
 
-def _bars(case: Case, window: Window, sms: Sequence[int]) -> list[Bars]:
-    """Mainloops, issue and waits of the shown SMs, cut at the window's edges; waits come last."""
-    table = pipeline_spans(case.run)
+def span_bars(
+    table: SpanTable, first: Ints, linear2: NDArray[np.bool_] | None, window: Window, sms: Sequence[int]
+) -> tuple[Bars, ...]:
+    """Mainloops, issue and waits of the shown SMs, cut at the window's edges; waits come last.
+
+    Args:
+        first: ``[SMs + 1]`` where each SM's tiles begin.
+        linear2: ``[n]`` whether a tile is of Linear-2; None for attention.
+        sms: lanes of the table, of which each has a row for either role.
+    """
     spans = table.spans
     begin_ns = np.maximum(table.begin_ns() - window.begin_ns, 0.0)
     end_ns = np.minimum(table.end_ns() - window.begin_ns, window.length_ns)
     shown = np.isin(spans["lane"], sms) & (end_ns > begin_ns)
-    row = np.zeros(case.run.streams.sms, np.int64)
+    row = np.zeros(len(table.lanes), np.int64)
     row[list(sms)] = _LANES_PER_SM * np.arange(len(sms))
     lane = row[spans["lane"]] + (spans["role"] == ISSUE_ROLE)
-    tile = case.run.streams.first[spans["lane"]] + spans["index"]
-    linear2 = np.ones(len(spans), np.bool_) if case.linear2 is None else case.linear2[tile]
+    tile = first[spans["lane"]] + spans["index"]
+    of_linear2 = np.ones(len(spans), np.bool_) if linear2 is None else linear2[tile]
 
     def bars(name: str, fill: Fill, colour: int, kind: SpanKind, of: NDArray[np.bool_]) -> Bars:
         chosen = shown & (spans["kind"] == kind) & of
         return Bars(name, fill, colour, lane[chosen], begin_ns[chosen], end_ns[chosen])
 
     every = np.ones(len(spans), np.bool_)
-    mainloop = "Q-loop" if case.linear2 is None else "Linear-2 mainloop"
-    return [
-        bars("Linear-1 mainloop", "pale", _MAINLOOP_COLOUR, SpanKind.MAINLOOP, ~linear2),
-        bars(mainloop, "solid", _MAINLOOP_COLOUR, SpanKind.MAINLOOP, linear2),
-        bars("issue, local stores", "pale", _ISSUE_COLOUR, SpanKind.ISSUE, ~linear2),
-        bars("issue, remote stores", "solid", _ISSUE_COLOUR, SpanKind.ISSUE, linear2),
+    mainloop = "Q-loop" if linear2 is None else "Linear-2 mainloop"
+    drawn = (
+        bars("Linear-1 mainloop", "pale", _MAINLOOP_COLOUR, SpanKind.MAINLOOP, ~of_linear2),
+        bars(mainloop, "solid", _MAINLOOP_COLOUR, SpanKind.MAINLOOP, of_linear2),
+        bars("issue, local stores", "pale", _ISSUE_COLOUR, SpanKind.ISSUE, ~of_linear2),
+        bars("issue, remote stores", "solid", _ISSUE_COLOUR, SpanKind.ISSUE, of_linear2),
         bars("wait for staging", "solid", _STALL_COLOUR, SpanKind.STAGING_STALL, every),
         bars("wait for inputs", "solid", _WAIT_COLOUR, SpanKind.DEPENDENCY_WAIT, every),
-    ]
+    )
+    return tuple(one for one in drawn if one.lane.size)
 
 
 def _queue(key: str, case: Case, window: Window, highest_bytes: float) -> Panel:
-    drawing = Drawing(_window_axis(window), Axis("queue", "bytes", "linear", (0.0, 1.12 * highest_bytes)))
+    drawing = Drawing(window_axis(window), Axis("queue", "bytes", "linear", (0.0, 1.12 * highest_bytes)))
     series = occupancy(case.run)
     inside = (series.time_ns > window.begin_ns) & (series.time_ns < window.end_ns)
     time_ns = np.concatenate(([window.begin_ns], series.time_ns[inside], [window.end_ns]))
