@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable
 from dataclasses import asdict
 from types import SimpleNamespace
@@ -173,11 +174,11 @@ def test_pcie_rate_of_an_unknown_link_is_none(link: PcieLink) -> None:
 
 
 def test_peer_status_says_why_there_is_no_access(install: InstallNvml) -> None:
-    statuses = {pynvml.NVML_P2P_CAPS_INDEX_READ: 0, pynvml.NVML_P2P_CAPS_INDEX_WRITE: 3}
-    install(
-        nvmlDeviceGetHandleByPciBusId=handle_of,
-        nvmlDeviceGetP2PStatus=lambda _, __, capability: statuses.get(capability, 99),
-    )
+    def p2p_status(_: str, __: str, capability: int) -> int:
+        # As ctypes would: the driver takes a number and nothing else.
+        return {0: 0, 1: 3}.get(ctypes.c_uint(capability).value, 99)
+
+    install(nvmlDeviceGetHandleByPciBusId=handle_of, nvmlDeviceGetP2PStatus=p2p_status)
     monitor = GpuMonitor.open(ADDRESS)
     status = monitor.peer_status(GpuMonitor.open(ADDRESS))
     assert (status.read, status.write, status.nvlink) == ("ok", "topology not supported", "unknown")

@@ -37,6 +37,9 @@ _PCIE_LANES: dict[int, tuple[float, float]] = {
 #: Specified bytes/s of a link, one way, by NVML's number for the NVLink version (1.0 to 5.0).
 _NVLINK_BYTES_PER_S: dict[int, float] = {1: 20e9, 2: 25e9, 3: 25e9, 4: 25e9, 5: 25e9, 6: 25e9, 7: 50e9}
 
+# NVML's numbers: the binding's own name for the first is a tuple by a slip of its authors.
+_P2P_READ, _P2P_WRITE, _P2P_NVLINK = 0, 1, 2
+
 _PEER_STATUS: dict[int, str] = {
     0: "ok",
     1: "chipset not supported",
@@ -195,9 +198,9 @@ class GpuMonitor:
             return None if answer is None else _PEER_STATUS.get(answer, "unknown")
 
         return PeerStatus(
-            read=status(pynvml.NVML_P2P_CAPS_INDEX_READ),
-            write=status(pynvml.NVML_P2P_CAPS_INDEX_WRITE),
-            nvlink=status(pynvml.NVML_P2P_CAPS_INDEX_NVLINK),
+            read=status(_P2P_READ),
+            write=status(_P2P_WRITE),
+            nvlink=status(_P2P_NVLINK),
         )
 
     def _read(self, call: Callable[..., Any], *arguments: Any) -> Any:
