@@ -58,6 +58,7 @@ class Budget:
     # What a flavour other than the primary one gets.
     secondary_producers: Producers
     secondary_drain_bytes: tuple[int, ...]
+    secondary_drain_launches: int
     secondary_sweeps: tuple[tuple[int | float, int], ...]
 
 
@@ -90,6 +91,7 @@ QUICK = Budget(
     arbitration_subsets=((0.67, 10), (0.36, 5), (0.085, 7)),
     secondary_producers=(32, 1.0),
     secondary_drain_bytes=(8 * KIB,),
+    secondary_drain_launches=3,
     secondary_sweeps=((1.0, 8 * KIB),),
 )
 
@@ -116,12 +118,13 @@ FULL = Budget(
     sweep_bytes=64 * MIB,
     local_bursts=24,
     arbitration_bytes=16 * KIB,
-    arbitration_repeats=4,
+    arbitration_repeats=3,
     arbitration_repeat_bytes=512 * MIB,
     arbitration_window_bytes=48 * MIB,
     arbitration_subsets=((0.67, 16), (0.36, 8), (0.085, 12)),
     secondary_producers=(16, 32, 0.5, 1.0),
     secondary_drain_bytes=(4 * KIB, 8 * KIB, 32 * KIB),
+    secondary_drain_launches=3,
     secondary_sweeps=((1.0, 8 * KIB),),
 )
 

@@ -60,10 +60,12 @@ class Planner:
         points: list[BurstPoint] = []
         for flavour in self.request.flavours:
             producers = self._producers(flavour)
+            primary = flavour == self.request.primary
+            launches = self.budget.drain_launches if primary else self.budget.secondary_drain_launches
             for k in producers:
                 for b in self._drain_sizes(flavour):
                     point = self._zero_gap(flavour, k, b, rate_bytes_per_s)
-                    points += [replace(point, repeat=repeat) for repeat in range(self.budget.drain_launches)]
+                    points += [replace(point, repeat=repeat) for repeat in range(launches)]
                 for b in self.budget.issue_bytes:
                     points += self._plateau(flavour, k, b, rate_bytes_per_s)
                 volumes = [mib * MIB for mib in self.budget.coarse_mib]
