@@ -11,9 +11,10 @@ constexpr u32 kMaxSms = 256;
 constexpr u32 kNoCounter = ~0u;
 constexpr u32 kNoLane = 0xffff;
 
-// The numbers are those of the host's messages.
-enum class Role : u32 { mainloop = 0, issue = 1, signal = 2 };
-enum class Wait : u32 { arrival = 1, counter = 2, free_slot = 3, finished_tile = 4, turn = 5 };
+// The numbers are those of the host's messages. Roles that wait for others give up after those, so that the cause
+// is reported first.
+enum class Role : u32 { loader = 0, mainloop = 1, issue = 2, signal = 3 };
+enum class Wait : u32 { arrival = 1, counter = 2, next_tile = 3, free_slot = 4, finished_tile = 5, turn = 6 };
 
 // A wait that ran out, for the host to report.
 struct Fault {
@@ -41,11 +42,14 @@ struct TilePlan {
     u32 mainloop_cycles;
     u32 slot_offset_cycles;  // how far into its mainloop it gets without a slot
     u16 store;               // row of the table of stores
-    u16 expected;            // signals that complete the counter it waits on; listed orders only
+    u16 expected;            // signals that complete the counter it waits on
 };
 static_assert(sizeof(TilePlan) == 12);
 
-// Counters of a tile of a listed order.
+// When a tile raises its counter: never, when it is stored, when its mainloop ends.
+enum class Raises : u32 { nothing = 0, when_stored = 1, at_end = 2 };
+
+// Counters of a tile.
 struct TileLinks {
     u32 waits_on;
     u32 signals;
@@ -56,7 +60,7 @@ struct StorePlan {
     u32 staging_cycles;
     u32 local_bytes;  // multiples of 16, as remote_bytes
     u32 remote_bytes;
-    u32 signals_at_end;  // its counter is raised when its mainloop ends, not when it is stored
+    u32 raises;  // when its counter is raised
 };
 static_assert(sizeof(StorePlan) == 16);
 
@@ -65,13 +69,13 @@ static_assert(sizeof(StorePlan) == 16);
 // row by itself, so nothing is handed on for it.
 struct TileMoments {
     u32 ready;     // the mainloop role turned to the tile
-    u32 begin;     // its counter was complete
-    u32 wanted;    // its mainloop needed a slot
-    u32 taken;     // it had one
+    u32 begin;     // its mainloop could begin: what it depends on was there
+    u32 taken;     // it had a slot
     u32 end;       // of its mainloop
-    u32 issue;     // the issue role turned to it
+    u32 issue;     // the storing role turned to it
     u32 accepted;  // its last store was accepted
     u32 freed;     // its slot was free again
+    u32 padding;
 };
 static_assert(sizeof(TileMoments) == 32);
 
@@ -79,9 +83,8 @@ struct MainloopTotals {
     u64 mainloop_cycles;
     u64 stall_cycles;
     u64 dependency_cycles;
-    u64 order_check;  // of the tiles taken, for the host to compare
 };
-static_assert(sizeof(MainloopTotals) == 32);
+static_assert(sizeof(MainloopTotals) == 24);
 
 struct IssueTotals {
     u64 issue_cycles;
@@ -96,19 +99,30 @@ static_assert(sizeof(IssueTotals) == 48);
 
 struct LaneTotals {
     MainloopTotals mainloop;
+    u64 order_check;  // the loader role's, of the tiles found, for the host to compare
     IssueTotals issue;
     IssueTotals signal;  // of the tiles that the signal role stored
 };
 static_assert(sizeof(LaneTotals) == 128);
 
+// A tile on its way from the loader role to the mainloop role; one 16-byte access of shared memory.
+struct alignas(16) QueuedTile {
+    u32 ready;  // its place + 1 once what it depends on is there
+    u32 mainloop_cycles;
+    u32 slot_offset_cycles;
+    u32 signals_at_end;
+};
+static_assert(sizeof(QueuedTile) == 16);
+
 // Where each part of the dynamic shared memory begins; the slots are at 0.
 struct SharedOffsets {
     u32 barriers;  // full[slots], free[slots]
-    u32 counters;  // [slots] counter that the slot's tile raises when stored
+    u32 queue;     // [queue_tiles] of QueuedTile
+    u32 links;     // [queue_tiles] of TileLinks: counters of the queued tiles
     u32 words;     // one a thread of the issue role
     u32 stores;    // table of StorePlan
     u32 plans;     // [tiles]
-    u32 links;     // [tiles]; listed orders only
+    u32 listed;    // [tiles] of TileLinks; listed orders only
     u32 first_row;
     u32 tokens;
     u32 positions;
@@ -128,7 +142,7 @@ struct SkeletonArguments {
     u32* counters;
     const u32* first_tile;  // [lanes + 1]
     const TilePlan* plans;
-    const TileLinks* links;
+    const TileLinks* listed;
     const StorePlan* stores;
     megamoe::SchedulerParameters scheduler;
     SharedOffsets shared;
@@ -136,6 +150,7 @@ struct SkeletonArguments {
     u32 store_plans;
     u32 slots;
     u32 slot_bytes;
+    u32 queue_tiles;        // room for tiles between their being found and their being stored
     u32 remote_slot_bytes;  // of the rings
     u32 local_slot_bytes;
     u32 first_remote_slot;
@@ -143,14 +158,12 @@ struct SkeletonArguments {
     u32 most_kept;
     u32 keep_threshold;
     u32 nonce;
-    u32 l1_tiles;      // MegaMoE: signals that complete a row's counter
     u32 dependencies;  // 0: Linear-2 waits for nothing
     u32 some_signal;   // 1: some tiles raise counters when stored
     u32 coupled;       // 1: a slot is freed when its tile's stores are visible to their owner
-    u32 padding;
     u16 lane_of_sm[kMaxSms];
 };
-static_assert(sizeof(SkeletonArguments) == 112 + 64 + 40 + 64 + 512);
+static_assert(sizeof(SkeletonArguments) == 112 + 64 + 44 + 60 + 512);
 
 // Whether a tile's moments are kept: a golden-ratio sequence, evenly spread against any period of the order.
 __device__ __forceinline__ bool is_kept(u32 place, u32 threshold) { return place * 2654435769u <= threshold; }

@@ -18,9 +18,11 @@ struct Cta {
     u64 start_ns;
     u64 origin_cycles;  // the lane's cycle_begin
     char* slots;
-    Mbarrier* full;      // one a slot: its tile's mainloop has ended
-    Mbarrier* free;      // one a slot: its tile is stored, and every storing role has passed it
-    u32* counters;       // one a slot: what its tile raises when stored
+    Mbarrier* full;     // one a slot: its tile's mainloop has ended
+    Mbarrier* free;     // one a slot: its tile is stored, and every storing role has passed it
+    QueuedTile* queue;  // from the loader role to the mainloop role
+    TileLinks* links;   // counters of the queued tiles
+    u32* stored;        // tiles stored so far: their places in the queue may be used again
     TileMoments* moments;
     LaneTiles tiles;
 
@@ -28,7 +30,6 @@ struct Cta {
     __device__ u32 since_origin(u64 cycles) const { return static_cast<u32>(cycles - origin_cycles); }
 
     __device__ Waiter waiter(Role role) const {
-        // Roles that wait for the mainloop role give up after it, and the signal role after the issue role.
         constexpr u64 kPatienceNs = 50'000'000;
         const u64 later_ns = static_cast<u64>(role) * kPatienceNs;
         return {arguments.control, start_ns + arguments.duration_ns + later_ns, lane, role};
@@ -48,7 +49,14 @@ struct SlotCursor {
     }
 };
 
-// Row of the moments of the tile at hand: tiles that are not kept share none.
+// Place of a role's current tile in the queue.
+struct QueueCursor {
+    u32 index = 0;
+
+    __device__ __forceinline__ void advance(u32 tiles) { index = index + 1 == tiles ? 0 : index + 1; }
+};
+
+// Row of the moments of the tile at hand; a tile that is not kept has none.
 class KeptCursor {
 public:
     __device__ explicit KeptCursor(const Cta& cta) : next_(cta.moments), threshold_(cta.arguments.keep_threshold) {}
@@ -103,11 +111,12 @@ struct Rings {
 
 // A tile to the roles that store.
 struct Burst {
-    const char* from;  // its slot: remote bytes first, then local ones
+    char* from;  // its slot: remote bytes first, then local ones
     char* remote;
     char* local;
     u32 remote_bytes;
     u32 local_bytes;
+    u32 number;  // the tile's place, in the first word of each piece
 };
 
 }  // namespace xstage::emulation

@@ -4,10 +4,13 @@
 // TILE_SOURCE: 0 = MegaMoE, by the fused kernel's scheduler; 1 = a listed order (FA-A2A).
 // STORE_FLAVOUR: 0 = 16-byte register stores of 256 threads; 1 = bulk copies from shared memory by one thread.
 //
+// A tile's way: the loader role finds it and waits for its counter; the mainloop role waits for a slot, spins and
+// arrives at full[slot]; the issue role, or the signal role for a tile that raises a counter when stored, gives it
+// away and arrives at free[slot].
+//
 // The traps of device-side timing are designed out as in calibration: moments are staged in shared memory, the lanes
 // start at a common deadline of the global timer, spins count the SM's clock, every table is in shared memory before
-// the start, and no fence is inside a span. Timed code loads from global memory in one place, where the fused kernel
-// does: the mainloop role polls its row counter.
+// the start, and no fence is inside a span.
 #include "calibration/pattern.cuh"
 #include "common/mbarrier.cuh"
 #include "common/span.cuh"
@@ -15,8 +18,10 @@
 #include "common/types.cuh"
 #include "emulation/arguments.cuh"
 #include "emulation/cta.cuh"
-#include "emulation/roles.cuh"
+#include "emulation/loader.cuh"
+#include "emulation/mainloop.cuh"
 #include "emulation/stores.cuh"
+#include "emulation/storing.cuh"
 #include "emulation/tile_sources.cuh"
 #include "emulation/waits.cuh"
 #include "megamoe/scheduler.cuh"
@@ -27,11 +32,12 @@
 
 namespace xstage::emulation {
 
-// Warps of the issue role, then one of the mainloop role, then one of the signal role.
+// Warps of the issue role, then one each of the mainloop, the signal and the loader role.
 constexpr u32 kIssueThreads = STORE_FLAVOUR == 0 ? kVectorThreads : 32;
 constexpr u32 kMainloopThread = kIssueThreads;
 constexpr u32 kSignalThread = kIssueThreads + 32;
-constexpr u32 kThreads = kIssueThreads + 64;
+constexpr u32 kLoaderThread = kIssueThreads + 64;
+constexpr u32 kThreads = kIssueThreads + 96;
 
 constexpr u64 kArrivalTimeoutNs = 2'000'000'000;
 // Filling the slots and tables takes a few us a CTA; all must be done by the common start.
@@ -44,7 +50,7 @@ __device__ u64 enrol(const SkeletonArguments& arguments, u32 lane) {
     if (atomicAdd(&control->arrived, 1) + 1 == arguments.lane_count) {
         atomicExch(&control->start_ns, global_timer_ns() + kStartDelayNs);
     }
-    const Waiter waiter = {control, global_timer_ns() + kArrivalTimeoutNs, lane, Role::mainloop};
+    const Waiter waiter = {control, global_timer_ns() + kArrivalTimeoutNs, lane, Role::loader};
     u64 start_ns = 0;
     while ((start_ns = *reinterpret_cast<volatile u64*>(&control->start_ns)) == 0) {
         if (global_timer_ns() > waiter.deadline_ns) {
@@ -93,13 +99,13 @@ __device__ Cta make_cta(const SkeletonArguments& arguments, u32 lane, char* shar
     const SharedOffsets& at = arguments.shared;
     const u32 first_tile = arguments.first_tile[lane];
     const LaneTiles tiles = {reinterpret_cast<TilePlan*>(shared + at.plans),
-                             reinterpret_cast<TileLinks*>(shared + at.links),
+                             reinterpret_cast<TileLinks*>(shared + at.listed),
                              reinterpret_cast<StorePlan*>(shared + at.stores),
                              arguments.first_tile[lane + 1] - first_tile};
     Mbarrier* barriers = reinterpret_cast<Mbarrier*>(shared + at.barriers);
     copy_table(reinterpret_cast<TilePlan*>(shared + at.plans), arguments.plans + first_tile, tiles.count);
 #if TILE_SOURCE == 1
-    copy_table(reinterpret_cast<TileLinks*>(shared + at.links), arguments.links + first_tile, tiles.count);
+    copy_table(reinterpret_cast<TileLinks*>(shared + at.listed), arguments.listed + first_tile, tiles.count);
 #endif
     copy_table(reinterpret_cast<StorePlan*>(shared + at.stores), arguments.stores, arguments.store_plans);
     return {arguments,
@@ -109,9 +115,18 @@ __device__ Cta make_cta(const SkeletonArguments& arguments, u32 lane, char* shar
             shared,
             barriers,
             barriers + arguments.slots,
-            reinterpret_cast<u32*>(shared + at.counters),
+            reinterpret_cast<QueuedTile*>(shared + at.queue),
+            reinterpret_cast<TileLinks*>(shared + at.links),
+            nullptr,
             reinterpret_cast<TileMoments*>(shared + at.moments),
             tiles};
+}
+
+__device__ void init_queue(const Cta& cta) {
+    *cta.stored = 0;
+    for (u32 index = 0; index < cta.arguments.queue_tiles; ++index) {
+        cta.queue[index].ready = 0;
+    }
 }
 
 __device__ void init_barriers(const Cta& cta) {
@@ -149,7 +164,9 @@ __device__ void run_roles(const Cta& cta, Tiles& tiles, LaneTotals& totals, char
         }
 #endif
     } else if (threadIdx.x == kMainloopThread) {
-        totals.mainloop = MainloopRole<Tiles>(cta, tiles).run();
+        totals.mainloop = MainloopRole(cta).run();
+    } else if (threadIdx.x == kLoaderThread) {
+        totals.order_check = LoaderRole<Tiles>(cta, tiles).run();
     } else if (threadIdx.x == kSignalThread && cta.arguments.some_signal != 0) {
         SignalRole signal(cta);
         signal.run();
@@ -168,18 +185,21 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
     __shared__ LaneTotals totals;
     __shared__ LaneRecord record;
     __shared__ u64 start_ns;
+    __shared__ u32 stored;
     const u32 sm = sm_id();
     const u32 lane = sm < kMaxSms ? arguments.lane_of_sm[sm] : kNoLane;
     if (lane == kNoLane) {
         return;
     }
     Cta cta = make_cta(arguments, lane, shared);
+    cta.stored = &stored;
     fill_slots(cta);
 #if TILE_SOURCE == 0
     const megamoe::SchedulerParameters parameters = scheduler_tables(arguments, lane, shared);
 #endif
     if (threadIdx.x == 0) {
         totals = {};
+        init_queue(cta);
         init_barriers(cta);
         start_ns = enrol(arguments, lane);
         const ClockPair pair = read_clock_pair();
@@ -195,7 +215,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
     }
 #if TILE_SOURCE == 0
     const u16* positions = reinterpret_cast<const u16*>(shared + arguments.shared.positions);
-    MegaMoeTiles tiles(arguments, parameters, cta.tiles, lane, positions);
+    MegaMoeTiles tiles(arguments, parameters, lane, positions);
 #else
     ListedTiles tiles(cta.tiles);
 #endif

@@ -19,6 +19,14 @@ __device__ __forceinline__ void copy_pieces(char* to, const char* from, u32 byte
 }
 
 struct BulkStores {
+    // Before T_RS: a fused kernel's mainloop leaves the tile as it is to be stored.
+    __device__ static void prepare(const Burst& burst) {
+        for (u32 offset = 0; offset < burst.remote_bytes + burst.local_bytes; offset += kPieceBytes) {
+            *reinterpret_cast<u32*>(burst.from + offset) = burst.number;
+        }
+        fence_shared_for_bulk();
+    }
+
     __device__ static void store(const Burst& burst) {
         copy_pieces(burst.local, burst.from + burst.remote_bytes, burst.local_bytes);
         copy_pieces(burst.remote, burst.from, burst.remote_bytes);
@@ -48,16 +56,20 @@ __device__ __forceinline__ bool issue_barrier(u32 value) {
     return any != 0;
 }
 
-// 16 bytes a thread, a few loads ahead of their stores.
-__device__ __forceinline__ void store_vectors(char* to, const char* from, u32 bytes, u32 thread) {
+// 16 bytes a thread, a few loads ahead of their stores. `phase`: of `from` in the tile.
+__device__ __forceinline__ void store_vectors(char* to, const char* from, u32 bytes, u32 phase, u32 number,
+                                              u32 thread) {
     constexpr u32 kBatch = 4;
     constexpr u32 kStride = kVectorThreads * kVectorBytes;
+    static_assert(kStride == kPieceBytes, "each thread stores the same vector of every piece");
+    const bool numbered = (phase + thread * kVectorBytes) % kPieceBytes == 0;
     for (u32 first = thread * kVectorBytes; first < bytes; first += kBatch * kStride) {
         uint4 vectors[kBatch];
 #pragma unroll
         for (u32 i = 0; i < kBatch; ++i) {
             if (first + i * kStride < bytes) {
                 vectors[i] = *reinterpret_cast<const uint4*>(from + first + i * kStride);
+                vectors[i].x = numbered ? number : vectors[i].x;
             }
         }
 #pragma unroll
@@ -72,8 +84,9 @@ __device__ __forceinline__ void store_vectors(char* to, const char* from, u32 by
 struct VectorStores {
     // All threads of the role; `word`: shared memory, one a thread.
     __device__ static void store(const Burst& burst, u32 thread, u32* word) {
-        store_vectors(burst.local, burst.from + burst.remote_bytes, burst.local_bytes, thread);
-        store_vectors(burst.remote, burst.from, burst.remote_bytes, thread);
+        store_vectors(burst.local, burst.from + burst.remote_bytes, burst.local_bytes, burst.remote_bytes,
+                      burst.number, thread);
+        store_vectors(burst.remote, burst.from, burst.remote_bytes, 0, burst.number, thread);
         // A barrier alone is passed while stores still queue in the load/store unit. No thread's word is ~0.
         issue_barrier(round_trip_behind_stores(word, thread));
     }

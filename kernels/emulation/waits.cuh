@@ -5,11 +5,10 @@
 #include "common/timer.cuh"
 #include "common/types.cuh"
 #include "emulation/arguments.cuh"
-#include "megamoe/row_counter.cuh"
 
 namespace xstage::emulation {
 
-// Who waits, until when. Roles that wait for others get more time than those, so that the cause is reported first.
+// Who waits, until when.
 struct Waiter {
     Control* control;
     u64 deadline_ns;
@@ -49,18 +48,6 @@ __device__ __forceinline__ bool wait_for_lap(const Waiter& waiter, const Mbarrie
     while (!phase_is_complete(barrier, lap & 1)) {
         if (global_timer_ns() > waiter.deadline_ns) {
             waiter.raise(wait, tile, slot, lap + 1, lap);
-            return false;
-        }
-    }
-    return true;
-}
-
-__device__ __forceinline__ bool wait_for_counter(const Waiter& waiter, const u32* counter, u32 number, u32 expected,
-                                                 u32 tile) {
-    u32 seen;
-    while ((seen = megamoe::read_counter(counter)) < expected) {
-        if (global_timer_ns() > waiter.deadline_ns) {
-            waiter.raise(Wait::counter, tile, number, expected, seen);
             return false;
         }
     }

@@ -84,11 +84,10 @@ def check_point(point: BurstPoint, sm_count: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class BurstKernels:
-    """The entry points of one store flavour, loaded, in the order of their variant's names."""
+    """The entry points of one store flavour, loaded."""
 
     periodic: Kernel
     isolated: Kernel
-    timer_tick: Kernel
 
 
 class BurstLauncher:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from cuda.bindings import driver
@@ -14,6 +15,8 @@ from xstage_tune.devices.base import BurstPoint, CopyRate, StorePath, Verificati
 from xstage_tune.devices.cuda.driver import check, launch, synchronize
 from xstage_tune.devices.cuda.memory import GpuMemory, PinnedMemory, enable_peer_access
 from xstage_tune.devices.cuda.pattern import count_mismatches
+from xstage_tune.devices.cuda.skeletons_extents import count_extent_mismatches
+from xstage_tune.devices.cuda.variants import VERIFY, VERIFY_EXTENTS, KernelVariant
 from xstage_tune.errors import DeviceError, UsageError
 
 _VERIFY_TIMEOUT_S = 10.0
@@ -21,6 +24,8 @@ _COPY_BYTES = 256 << 20
 _COPY_SAMPLES = 7
 _VERIFY_THREADS = 256
 _VECTOR_BYTES = 16
+_COUNT_BYTES = 8
+_MOST_CHECKING_CTAS = 4096
 
 #: The struct of ``kernels/calibration/verify.cu``.
 VERIFY_ARGUMENTS = np.dtype(
@@ -35,6 +40,18 @@ VERIFY_ARGUMENTS = np.dtype(
         ("padding", "<u4"),
     ]
 )
+#: The struct of ``kernels/emulation/verify.cu``.
+VERIFY_EXTENTS_ARGUMENTS = np.dtype(
+    [
+        ("memory", "<u8"),
+        ("extents", "<u8"),
+        ("mismatched_vectors", "<u8"),
+        ("extent_count", "<u4"),
+        ("nonce", "<u4"),
+    ]
+)
+#: Gives the kernel of a variant of one.
+LoadKernel = Callable[[KernelVariant], Kernel]
 #: Odd and large: successive launches start far apart in any ring.
 _SLOT_STRIDE = 2654435761
 
@@ -82,6 +99,10 @@ class Destination(Protocol):
         """Have the owner compare its memory with what ``issued[k]`` bursts of producer ``k`` leave."""
         ...
 
+    def verify_extents(self, extents: NDArray[np.void], nonce: int) -> Verification:
+        """Have the owner compare its memory with extents of the pattern, ``[n]`` of EXTENT."""
+        ...
+
     def copy_from(self, source: GpuMemory, stream: Stream) -> None:
         """Queue a copy-engine copy of the sender's memory into this memory."""
         ...
@@ -107,6 +128,10 @@ class HostDestination:
             )
         )
 
+    def verify_extents(self, extents: NDArray[np.void], nonce: int) -> Verification:
+        """See :class:`Destination`."""
+        return Verification(*count_extent_mismatches(self._memory.bytes, extents, nonce))
+
     def copy_from(self, source: GpuMemory, stream: Stream) -> None:
         """See :class:`Destination`."""
         handle = driver.CUstream(int(stream.handle))
@@ -123,10 +148,10 @@ class HostDestination:
 class GpuDestination:
     """Memory of a GPU, the sender's own (``local``) or another (``peer``); that GPU is its owner."""
 
-    def __init__(self, nbytes: int, sender: Device, owner: Device, verify_kernel: Kernel) -> None:
+    def __init__(self, nbytes: int, sender: Device, owner: Device, load_kernel: LoadKernel) -> None:
         self._sender = sender
         self._owner = owner
-        self._kernel = verify_kernel
+        self._load_kernel = load_kernel
         if owner.device_id != sender.device_id:
             enable_peer_access(sender, owner)
         self._memory = GpuMemory(owner, nbytes, sender)
@@ -135,24 +160,56 @@ class GpuDestination:
 
     def verify(self, layout: RingLayout, issued: NDArray[np.uint32], nonce: int) -> Verification:
         """See :class:`Destination`."""
+        arguments = np.zeros(1, VERIFY_ARGUMENTS)
+        arguments["destination"] = self.address
+        arguments["ring_bytes"] = layout.ring_bytes
+        arguments["burst_bytes"] = layout.burst_bytes
+        arguments["nonce"] = nonce
+        arguments["first_slot"] = layout.first_slot
+        mismatched = self._check(VERIFY, arguments, "issued", issued.astype(np.uint32), grid=(8, len(issued)))
+        checked = int(np.minimum(issued, layout.slots).sum()) * layout.burst_bytes
+        return Verification(checked, mismatched)
+
+    def verify_extents(self, extents: NDArray[np.void], nonce: int) -> Verification:
+        """See :class:`Destination`."""
+        if not extents.size:
+            return Verification(0, 0)
+        arguments = np.zeros(1, VERIFY_EXTENTS_ARGUMENTS)
+        arguments["memory"] = self.address
+        arguments["extent_count"] = extents.size
+        arguments["nonce"] = nonce
+        grid = (min(extents.size, _MOST_CHECKING_CTAS), 1)
+        mismatched = self._check(VERIFY_EXTENTS, arguments, "extents", extents, grid=grid)
+        return Verification(int(extents["bytes"].sum(dtype=np.int64)), mismatched)
+
+    def _check(
+        self,
+        variant: KernelVariant,
+        arguments: NDArray[np.void],
+        table_name: str,
+        table: NDArray[Any],
+        *,
+        grid: tuple[int, int],
+    ) -> int:
+        """Run a checking kernel on the owner; the bytes that it found wrong.
+
+        Args:
+            arguments: all of them but ``mismatched_vectors`` and ``table_name``.
+            table: what ``table_name`` is to point to.
+        """
+        kernel = self._load_kernel(variant)
         self._owner.set_current()
-        scratch = GpuMemory(self._owner, 8 + issued.nbytes, self._owner)
+        scratch = GpuMemory(self._owner, _COUNT_BYTES + table.nbytes, self._owner)
         try:
             stream = self._owner.create_stream()
-            counts = np.concatenate([np.zeros(2, np.uint32), issued.astype(np.uint32)])
-            scratch.write(counts, stream)
-            arguments = np.zeros(1, VERIFY_ARGUMENTS)
-            arguments["destination"] = self.address
-            arguments["ring_bytes"] = layout.ring_bytes
-            arguments["issued"] = scratch.address + 8
+            scratch.fill_zero(stream)
+            scratch.write(table, stream, _COUNT_BYTES)
             arguments["mismatched_vectors"] = scratch.address
-            arguments["burst_bytes"] = layout.burst_bytes
-            arguments["nonce"] = nonce
-            arguments["first_slot"] = layout.first_slot
+            arguments[table_name] = scratch.address + _COUNT_BYTES
             launch(
-                self._kernel,
+                kernel,
                 stream,
-                grid=(8, len(issued)),
+                grid=grid,
                 threads=_VERIFY_THREADS,
                 shared_bytes=0,
                 arguments=arguments,
@@ -164,8 +221,7 @@ class GpuDestination:
         finally:
             scratch.close()
             self._sender.set_current()
-        checked = int(np.minimum(issued, layout.slots).sum()) * layout.burst_bytes
-        return Verification(checked, int(mismatched[0]) * _VECTOR_BYTES)
+        return int(mismatched[0]) * _VECTOR_BYTES
 
     def copy_from(self, source: GpuMemory, stream: Stream) -> None:
         """See :class:`Destination`."""
@@ -180,7 +236,7 @@ class GpuDestination:
         self._memory.close()
 
 
-def open_destination(path: StorePath, nbytes: int, sender: Device, verify_kernel: Kernel) -> Destination:
+def open_destination(path: StorePath, nbytes: int, sender: Device, load_kernel: LoadKernel) -> Destination:
     """Allocate the destination of a path; ``peer`` takes the first other GPU that the sender can reach.
 
     Raises:
@@ -189,8 +245,8 @@ def open_destination(path: StorePath, nbytes: int, sender: Device, verify_kernel
     if path == "host":
         return HostDestination(nbytes)
     if path == "local":
-        return GpuDestination(nbytes, sender, sender, verify_kernel)
-    return GpuDestination(nbytes, sender, find_peer(sender), verify_kernel)
+        return GpuDestination(nbytes, sender, sender, load_kernel)
+    return GpuDestination(nbytes, sender, find_peer(sender), load_kernel)
 
 
 def find_peer(sender: Device) -> Device:

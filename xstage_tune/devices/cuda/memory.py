@@ -36,11 +36,11 @@ class GpuMemory:
         handle = driver.CUstream(int(stream.handle))
         check(driver.cuMemsetD8Async(self.address, 0, self.nbytes, handle), "clear GPU memory")
 
-    def write(self, values: NDArray[Any], stream: Stream) -> None:
-        """Copy an array to the start of the memory, and wait."""
+    def write(self, values: NDArray[Any], stream: Stream, offset: int = 0) -> None:
+        """Copy a contiguous array to ``offset`` bytes from the start of the memory, and wait."""
         handle = driver.CUstream(int(stream.handle))
         check(
-            driver.cuMemcpyHtoDAsync(self.address, values.ctypes.data, values.nbytes, handle),
+            driver.cuMemcpyHtoDAsync(self.address + offset, values.ctypes.data, values.nbytes, handle),
             "copy to the GPU",
         )
         synchronize(stream, _COPY_TIMEOUT_S, "a copy to the GPU")

@@ -19,6 +19,9 @@ class KernelVariant:
 #: The owner's check of a destination in GPU memory.
 VERIFY = KernelVariant("calibration/verify.cu", ("verify_bursts",))
 
+#: The owner's check of what a skeleton left in GPU memory.
+VERIFY_EXTENTS = KernelVariant("emulation/verify.cu", ("verify_extents",))
+
 _FLAVOUR_MACRO: dict[StoreFlavour, int] = {"st.v4": 0, "tma": 1}
 
 
@@ -28,6 +31,16 @@ def bursts_variant(flavour: StoreFlavour) -> KernelVariant:
     return KernelVariant("calibration/bursts.cu", names, {"STORE_FLAVOUR": _FLAVOUR_MACRO[flavour]})
 
 
+def skeleton_variant(flavour: StoreFlavour, *, listed: bool) -> KernelVariant:
+    """The skeleton of one store flavour, with MegaMoE's scheduler or a listed order."""
+    defines: dict[str, int | str] = {"STORE_FLAVOUR": _FLAVOUR_MACRO[flavour], "TILE_SOURCE": int(listed)}
+    return KernelVariant("emulation/skeleton.cu", ("skeleton",), defines)
+
+
 def kernel_variants() -> tuple[KernelVariant, ...]:
-    """All variants, in the order in which a calibration meets them."""
-    return (*(bursts_variant(flavour) for flavour in STORE_FLAVOURS), VERIFY)
+    """All variants of calibration, then those of emulation, in the order in which a run meets them."""
+    calibration = *(bursts_variant(flavour) for flavour in STORE_FLAVOURS), VERIFY
+    skeletons = (
+        skeleton_variant(flavour, listed=listed) for listed in (False, True) for flavour in STORE_FLAVOURS
+    )
+    return *calibration, *skeletons, VERIFY_EXTENTS

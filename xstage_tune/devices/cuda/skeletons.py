@@ -1,0 +1,295 @@
+"""Skeletons on a GPU: the fused kernel's CTAs, scheduler and stores, its mainloops replaced by spins."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import Self
+
+import numpy as np
+from cuda.core import Kernel
+from numpy.typing import NDArray
+
+from xstage_tune.devices.base import DeviceDescription, StoreFlavour, Verification
+from xstage_tune.devices.cuda.compiler import CompiledKernel
+from xstage_tune.devices.cuda.destination import Destination
+from xstage_tune.devices.cuda.driver import launch, synchronize
+from xstage_tune.devices.cuda.gpu import DESTINATION_BYTES, Gpu
+from xstage_tune.devices.cuda.memory import GpuMemory
+from xstage_tune.devices.cuda.pattern import nonce
+from xstage_tune.devices.cuda.skeletons_extents import TileRings, extents_of, tile_rings
+from xstage_tune.devices.cuda.skeletons_layout import CONTROL, SKELETON_ARGUMENTS, THREADS, TILE_MOMENTS
+from xstage_tune.devices.cuda.skeletons_plan import LaunchPlan, Target, plan_launch, ring_slot_bytes
+from xstage_tune.devices.cuda.skeletons_result import (
+    Recorded,
+    empty_totals,
+    lane_totals,
+    raise_fault,
+    require_order,
+    span_table,
+)
+from xstage_tune.devices.cuda.variants import skeleton_variant
+from xstage_tune.devices.skeletons import Skeleton, SkeletonRun
+from xstage_tune.spans import LANE_DTYPE
+
+#: What a launch may take: the recorder counts a lane's cycles in 32 bits, 2.1 s at 2 GHz.
+MOST_LAUNCH_NS = 2e9
+#: Beyond that: arrival of all CTAs, start delay, and roles that give up after others.
+_LAUNCH_TIMEOUT_S = 5.0
+#: A lane's clock pairs are this far apart when they tell the clock to 0.01%.
+_CLOCK_NS = 1e6
+
+
+class CudaSkeletons:
+    """One GPU of this process, as a :class:`~xstage_tune.devices.skeletons.SkeletonDevice`.
+
+    Lane i of a skeleton of K SMs runs on the i-th of K SMs that are spread evenly over the GPU, as the drain
+    model has it; with all SMs, on SM i.
+
+    Args:
+        most_launch_ns: what a launch may take before its waits give up.
+    """
+
+    def __init__(self, gpu: Gpu, most_launch_ns: float = MOST_LAUNCH_NS) -> None:
+        self._gpu = gpu
+        self._most_launch_ns = most_launch_ns
+        self._control = GpuMemory(gpu.device, CONTROL.itemsize, gpu.device)
+        # Spins count cycles: of the nominal clock at first, then of the one that the last launch ran at.
+        self._cycles_per_ns = int(gpu.device.properties.clock_rate) / 1e6
+        self._local: Destination | None = None
+        self._allowed: set[tuple[StoreFlavour, bool]] = set()
+
+    @classmethod
+    def open(cls, index: int) -> Self:
+        """The ``index``-th GPU that this process sees.
+
+        Raises:
+            DeviceError: no driver, no such GPU.
+        """
+        return cls(Gpu.open(index))
+
+    @cached_property
+    def identity(self) -> str:
+        """The GPU and the kernels: times of others are not comparable."""
+        sources = self._gpu.load(skeleton_variant("st.v4", listed=False)).compiled.sha256
+        return f"emulation on {self._gpu.device.name}, kernels {sources[:12]}"
+
+    def describe(self) -> DeviceDescription:
+        """Identity of the GPU, its driver and its links."""
+        return self._gpu.describe()
+
+    def label_launches(self, run_id: str) -> None:
+        """See :class:`~xstage_tune.devices.skeletons.SkeletonDevice`."""
+        self._gpu.label_launches(run_id)
+
+    def run_skeletons(self, skeletons: Sequence[Skeleton]) -> Iterator[SkeletonRun]:
+        """See :class:`~xstage_tune.devices.skeletons.SkeletonDevice`."""
+        for skeleton in skeletons:
+            yield self._run(skeleton)
+
+    def close(self) -> None:
+        """Free all memory on all owners; safe to call twice."""
+        if self._local is not None:
+            self._local.close()
+        self._control.close()
+        self._gpu.close()
+
+    def _run(self, skeleton: Skeleton) -> SkeletonRun:
+        target = Target(
+            sm_count=self._gpu.sm_count,
+            shared_bytes=self._gpu.shared_bytes,
+            cycles_per_ns=self._cycles_per_ns,
+            most_ns=self._most_launch_ns,
+        )
+        plan = plan_launch(skeleton, target)
+        remote = self._gpu.destination(skeleton.path)
+        number, launch_nonce = self._gpu.launches, nonce(self._gpu.launches)
+        remote_rings = tile_rings(remote.nbytes, plan.lanes, ring_slot_bytes(plan.remote_bytes), number)
+        local_rings = tile_rings(self._own.nbytes, plan.lanes, ring_slot_bytes(plan.local_bytes), number)
+        kernel, compiled = self._kernel(skeleton.flavour, listed=skeleton.scheduling is None)
+        with _Buffers(self._gpu, plan) as buffers:
+            arguments = buffers.arguments(self._most_launch_ns)
+            arguments["control"] = self._control.address
+            arguments["nonce"] = launch_nonce
+            for name, owner, rings in (("remote", remote, remote_rings), ("local", self._own, local_rings)):
+                arguments[name] = owner.address
+                arguments[f"{name}_ring_bytes"] = rings.ring_bytes
+                arguments[f"{name}_slot_bytes"] = rings.slot_bytes
+                arguments[f"first_{name}_slot"] = rings.first_slot
+            order = "listed" if skeleton.scheduling is None else "megamoe"
+            recorded, info = self._gpu.measure(
+                lambda: self._launch(kernel, plan, arguments, buffers),
+                kernel=f"skeleton[{order},{skeleton.flavour}]",
+                compiled=compiled,
+                entry="skeleton",
+                category="skeleton",
+            )
+        require_order(recorded, plan)
+        table = span_table(recorded, plan)
+        ns_per_tick = table.ns_per_tick()
+        totals = lane_totals(recorded, ns_per_tick)
+        self._note_clock(recorded.lanes, ns_per_tick)
+        return SkeletonRun(
+            skeleton=skeleton,
+            table=table,
+            totals=totals,
+            kept_fraction=float(np.mean(plan.kept)) if plan.kept.size else 1.0,
+            makespan_ns=float(totals["finish_ns"].max()),
+            verification=self._verify(plan, remote, remote_rings, local_rings, launch_nonce),
+            launch=info,
+        )
+
+    def _launch(
+        self, kernel: Kernel, plan: LaunchPlan, arguments: NDArray[np.void], buffers: _Buffers
+    ) -> Recorded:
+        """Launch, wait, and read what was recorded.
+
+        Raises:
+            DeviceError: the launch failed or hung, or a wait inside it ran out.
+        """
+        self._control.fill_zero(self._gpu.stream)
+        launch(
+            kernel,
+            self._gpu.stream,
+            grid=(self._gpu.sm_count, 1),
+            threads=THREADS[plan.skeleton.flavour],
+            shared_bytes=self._gpu.shared_bytes,
+            arguments=arguments,
+            cooperative=True,
+        )
+        timeout_s = _LAUNCH_TIMEOUT_S + self._most_launch_ns * 1e-9
+        synchronize(self._gpu.stream, timeout_s, f"the skeleton '{plan.skeleton.label}'")
+        control = np.zeros(1, CONTROL)
+        self._control.read_into(control, self._gpu.stream)
+        raise_fault(control[0]["fault"], plan)
+        return buffers.read(int(control[0]["start_ns"]))
+
+    def _verify(
+        self,
+        plan: LaunchPlan,
+        remote: Destination,
+        remote_rings: TileRings,
+        local_rings: TileRings,
+        launch_nonce: int,
+    ) -> Verification:
+        """Have both owners check what the launch left: remote bytes first in a tile, then local ones."""
+        lane, place = plan.lane_of_tile, plan.place_of_tile
+        checks = (
+            remote.verify_extents(extents_of(remote_rings, lane, place, plan.remote_bytes, 0), launch_nonce),
+            self._own.verify_extents(
+                extents_of(local_rings, lane, place, plan.local_bytes, plan.remote_bytes), launch_nonce
+            ),
+        )
+        return Verification(
+            checked_bytes=sum(check.checked_bytes for check in checks),
+            mismatched_bytes=sum(check.mismatched_bytes for check in checks),
+        )
+
+    @property
+    def _own(self) -> Destination:
+        """Where local bytes go: the GPU's own memory, beside that of path ``local``."""
+        if self._local is None:
+            self._local = self._gpu.new_destination("local", DESTINATION_BYTES)
+        return self._local
+
+    def _kernel(self, flavour: StoreFlavour, *, listed: bool) -> tuple[Kernel, CompiledKernel]:
+        loaded = self._gpu.load(skeleton_variant(flavour, listed=listed))
+        kernel = loaded.kernels["skeleton"]
+        if (flavour, listed) not in self._allowed:
+            self._gpu.allow_shared_bytes(kernel)
+            self._allowed.add((flavour, listed))
+        return kernel, loaded.compiled
+
+    def _note_clock(self, lanes: NDArray[np.void], ns_per_tick: NDArray[np.float64]) -> None:
+        if (lanes["timer_end_ns"] - lanes["timer_begin_ns"]).min() > _CLOCK_NS:
+            self._cycles_per_ns = 1.0 / float(np.median(ns_per_tick))
+
+
+class _Buffers:
+    """A launch's tables and records in the GPU's memory, for as long as it runs."""
+
+    def __init__(self, gpu: Gpu, plan: LaunchPlan) -> None:
+        self._gpu, self._plan = gpu, plan
+        self._held: list[GpuMemory] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for memory in self._held:
+            memory.close()
+
+    def arguments(self, most_launch_ns: float) -> NDArray[np.void]:
+        """The launch's arguments without destinations; puts all that they point to on the GPU."""
+        plan, skeleton = self._plan, self._plan.skeleton
+        arguments = np.zeros(1, SKELETON_ARGUMENTS)
+        arguments["duration_ns"] = int(most_launch_ns)
+        self._lanes = self._allocate(plan.lanes * LANE_DTYPE.itemsize)
+        self._totals = self._allocate(empty_totals(plan.lanes).nbytes)
+        self._moments = self._allocate(max(1, plan.lanes * plan.most_kept) * TILE_MOMENTS.itemsize)
+        counters = self._allocate(4 * max(1, skeleton.streams.counters))
+        counters.fill_zero(self._gpu.stream)
+        for name, memory in (
+            ("lanes", self._lanes),
+            ("totals", self._totals),
+            ("moments", self._moments),
+            ("counters", counters),
+            ("first_tile", self._copy(plan.first_tile)),
+            ("plans", self._copy(plan.plans)),
+            ("listed", None if plan.listed is None else self._copy(plan.listed)),
+            ("stores", self._copy(plan.stores)),
+        ):
+            arguments[name] = 0 if memory is None else memory.address
+        self._add_scheduler(arguments)
+        for name, offset in plan.offsets.items():
+            arguments["shared"][name] = offset
+        for name, value in (
+            ("lane_count", plan.lanes),
+            ("store_plans", plan.stores.size),
+            ("slots", skeleton.staging_slots),
+            ("slot_bytes", plan.slot_bytes),
+            ("queue_tiles", plan.queue_tiles),
+            ("most_kept", plan.most_kept),
+            ("keep_threshold", plan.keep_threshold),
+            ("dependencies", skeleton.streams.counters > 0),
+            ("some_signal", plan.some_signal),
+            ("coupled", skeleton.completion_coupled),
+        ):
+            arguments[name] = value
+        arguments["lane_of_sm"] = plan.lane_of_sm()
+        return arguments
+
+    def read(self, start_ns: int) -> Recorded:
+        """What the launch recorded."""
+        plan, stream = self._plan, self._gpu.stream
+        lanes = np.zeros(plan.lanes, LANE_DTYPE)
+        totals = empty_totals(plan.lanes)
+        moments = np.zeros((plan.lanes, plan.most_kept), TILE_MOMENTS)
+        self._lanes.read_into(lanes, stream)
+        self._totals.read_into(totals, stream)
+        if moments.size:
+            self._moments.read_into(moments, stream)
+        return Recorded(start_ns, lanes, totals, moments)
+
+    def _add_scheduler(self, arguments: NDArray[np.void]) -> None:
+        tables = self._plan.scheduler
+        if tables is None:
+            return
+        arguments["scheduler"] = tables.parameters
+        arguments["scheduler"]["tokens_per_expert"] = self._copy(tables.tokens_per_expert).address
+        arguments["scheduler"]["first_row"] = self._copy(tables.first_row).address
+        if tables.weights is not None:
+            weights = self._copy(tables.weights)
+            arguments["scheduler"]["l1_weights"] = weights.address
+            arguments["scheduler"]["l2_weights"] = weights.address + tables.weights[0].nbytes
+
+    def _copy(self, table: NDArray[np.generic]) -> GpuMemory:
+        memory = self._allocate(max(4, table.nbytes))
+        if table.nbytes:
+            memory.write(np.ascontiguousarray(table), self._gpu.stream)
+        return memory
+
+    def _allocate(self, nbytes: int) -> GpuMemory:
+        memory = GpuMemory(self._gpu.device, nbytes, self._gpu.device)
+        self._held.append(memory)
+        return memory
