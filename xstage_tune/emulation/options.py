@@ -126,9 +126,9 @@ def _schedules(
     if options.schedules:
         known = (*MOE_SCHEDULES, *ATTENTION_ORDERS)
         return tuple(dict.fromkeys(next(one for one in known if one == name) for name in options.schedules))
-    if sweep is not None and sweep.key == "lead":
-        return ("interleaved",)
     if isinstance(config, MegaMoeConfig):
+        if sweep is not None and sweep.key == "lead":
+            return ("interleaved",)
         own: tuple[ScheduleName, ...] = () if options.config == DEFAULT_CONFIG else (config.schedule.kind,)
         return tuple(dict.fromkeys((*own, *USUAL_MOE_SCHEDULES)))
     return every if sweep is None else (config.tile_order,)

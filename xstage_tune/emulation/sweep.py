@@ -10,7 +10,7 @@ from xstage_tune.errors import UsageError
 
 SweepKey = Literal["lead", "remote_fraction", "staging_depth", "tokens"]
 
-_RANGE = re.compile(r"(\d+)\.\.(\d+)")
+_RANGE = re.compile(r"(\d{1,10})\.\.(\d{1,10})")
 #: Each value is a launch of every schedule, and of every repeat.
 _MOST_VALUES = 64
 _EXAMPLE = "for example --sweep lead=1..32, or --sweep remote_fraction=0,0.25,0.5"
@@ -66,7 +66,7 @@ def _values(part: str, key: str, text: str) -> tuple[float, ...]:
         values = (_number(part, text),)
     whole = key != "remote_fraction"
     for value in values:
-        if whole and (value < 1 or value != int(value)):
+        if whole and not (value >= 1 and value.is_integer()):
             raise UsageError(f"--sweep {text}: {key} must be a whole number from 1 up, got {part}")
         if not whole and not 0 <= value <= 1:
             raise UsageError(f"--sweep {text}: remote_fraction must be in 0 to 1, got {part}")

@@ -1,0 +1,360 @@
+"""``emulate`` as a user meets it: results, refusals, and what is kept when it goes wrong."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tomli_w
+
+from tests.configs.cases import attention_config, megamoe_config
+from tests.conftest import RunCli
+from tests.emulation.gpu import SMALL, ScriptedGpu, use
+from tests.report.pages import Page
+from xstage_tune.configs.loader import config_keys
+from xstage_tune.configs.schema import Schedule
+from xstage_tune.devices import open_skeletons
+from xstage_tune.errors import DeviceError
+from xstage_tune.store.facade import Store
+
+SIMULATED = ("--device", "simulator", "--repeats", "2")
+FA = ("--workload", "fa-a2a/paper", "--set", "tokens=1024")
+
+
+def emulated(run_cli: RunCli, *arguments: str) -> dict[str, Any]:
+    """The JSON of an emulation that succeeds."""
+    result = run_cli("emulate", *arguments, "--format", "json")
+    assert (result.exit_code, result.stderr) == (0, "")
+    found: dict[str, Any] = json.loads(result.stdout)
+    return found
+
+
+def test_json_holds_the_documented_keys_and_is_the_same_every_time(run_cli: RunCli) -> None:
+    first, second = (emulated(run_cli, *SMALL, *SIMULATED) for _ in range(2))
+    assert first.pop("run_id") != second.pop("run_id")
+    assert first == second
+    assert first["workload"] == "megamoe/deepseek-v4-flash"
+    assert first["workload_keys"]["tokens_per_rank"] == 64
+    assert (first["platform"], first["device"], first["path"]) == ("h200-host", "simulator", "host")
+    assert [case["schedule"] for case in first["cases"]] == ["wave", "interleaved", "alternating"]
+    case = first["cases"][0]
+    assert {
+        "makespan_ns", "issue_mean_ns", "issue_p50_ns", "issue_p90_ns", "issue_p99_ns", "issue_all_mean_ns",
+        "stall_ns", "dependency_wait_ns", "tensor_active",
+    } == case["emulated"].keys()  # fmt: skip
+    assert len(case["samples_ns"]) == 2
+    assert case["simulated"] is None
+    assert case["closed_form"]["makespan_ns"] > 0
+    assert case["config"]["schedule"] == {"kind": "wave", "experts_per_wave": 16, "placement": "even"}
+    (ratio,) = first["interleaved_over_wave"]
+    assert ratio["emulated"] > 0
+    assert first["d_knee_rows"] == pytest.approx(128 * 132 / (2 * 2048))
+
+
+def test_a_gpu_run_stands_beside_its_predictions(run_cli: RunCli, monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = use(monkeypatch, ScriptedGpu())
+    found = emulated(run_cli, *SMALL, "--device", "cuda", "--repeats", "2")
+    assert found["device"].startswith("emulation on NVIDIA H200")
+    for case in found["cases"]:
+        assert abs(case["simulated_error_pct"]["makespan"]) < 5
+        assert case["closed_form_error_pct"]["makespan"] is not None
+    assert gpu.closed
+    assert gpu.labels == [found["run_id"]]
+
+
+def test_the_table_has_every_schedule_and_the_ratio(run_cli: RunCli, monkeypatch: pytest.MonkeyPatch) -> None:
+    use(monkeypatch, ScriptedGpu())
+    shown = run_cli("emulate", *SMALL, "--repeats", "2").stdout
+    for part in ("wave of 16", "interleaved D=", "alternating", "T_RS mean", "interleaved over wave", "[+"):
+        assert part in shown
+
+
+def test_attention_shows_its_residual(run_cli: RunCli) -> None:
+    shown = run_cli("emulate", *FA, *SIMULATED).stdout
+    for part in ("sequential", "rotated", "spread", "no remote stores", "residual E_res", "equations 18, 19"):
+        assert part in shown
+    coupled = run_cli("emulate", *FA, *SIMULATED, "--completion-coupled").stdout
+    assert "completion-coupled" in coupled
+    assert "equation 17" in coupled
+
+
+def test_a_lead_sweep_is_a_line_a_value_with_the_knee(run_cli: RunCli) -> None:
+    shown = run_cli("emulate", *SMALL, *SIMULATED, "--sweep", "lead=1..6").stdout
+    assert "D_knee <= 5" in shown  # 4.1 rows
+    assert "D_knee = 4.1 rows (equation 16)" in shown
+    assert "dependency wait" in shown
+    found = emulated(run_cli, *SMALL, *SIMULATED, "--sweep", "lead=1..6")
+    assert [case["value"] for case in found["cases"]] == [1, 2, 3, 4, 5, 6]
+    assert found["sweep"] == {"key": "lead", "values": [1, 2, 3, 4, 5, 6]}
+
+
+def test_a_token_sweep_of_attention_marks_where_the_residual_ends(run_cli: RunCli) -> None:
+    shown = run_cli("emulate", *FA, *SIMULATED, "--sweep", "tokens=1024,8192").stdout
+    assert "M*_ub <= 8192" in shown
+    assert "T_FA" in shown
+    found = emulated(run_cli, *FA, *SIMULATED, "--sweep", "tokens=1024,8192")
+    assert [(one["label"], one["value"]) for one in found["residual_ns"]] == [
+        ("sequential, tokens=1024", 1024),
+        ("sequential, tokens=8192", 8192),
+    ]
+
+
+@pytest.mark.parametrize("sweep", ["remote_fraction=0,0.5", "staging_depth=1..3", "tokens=32,64"])
+def test_a_sweep_of_a_layer_has_every_schedule_at_each_value(run_cli: RunCli, sweep: str) -> None:
+    found = emulated(run_cli, *SMALL, *SIMULATED, "--sweep", sweep)
+    values = found["sweep"]["values"]
+    assert [case["value"] for case in found["cases"]] == [value for value in values for _ in range(3)]
+    assert [ratio["value"] for ratio in found["interleaved_over_wave"]] == values
+    assert run_cli("emulate", *SMALL, *SIMULATED, "--sweep", sweep).exit_code == 0
+
+
+def test_a_config_file_is_compared_with_the_usual_schedules(run_cli: RunCli, tmp_path: Path) -> None:
+    config = megamoe_config(Schedule(kind="clamped-lag"), block_m=64, staging_depth=3, store_flavour="tma")
+    (tmp_path / "mine.toml").write_text(tomli_w.dumps(config_keys(config)))
+    found = emulated(run_cli, *SMALL, *SIMULATED, "--config", str(tmp_path / "mine.toml"))
+    assert [case["schedule"] for case in found["cases"]] == [
+        "clamped-lag", "wave", "interleaved", "alternating",
+    ]  # fmt: skip
+    assert {case["config"]["staging_depth"] for case in found["cases"]} == {3}
+    assert {case["config"]["store_flavour"] for case in found["cases"]} == {"tma"}
+
+
+def test_a_study_s_answer_is_emulated(run_cli: RunCli) -> None:
+    search = ("--platform", "h200-host", "--trials", "3", "--format", "json")
+    study = json.loads(run_cli("search", *SMALL, *search).stdout)
+    found = emulated(run_cli, *SMALL, *SIMULATED, "--config", f"study:{study['study_id']}")
+    assert found["config"] == study["best"]["config"]
+
+
+def test_options_reach_the_skeletons(run_cli: RunCli) -> None:
+    options = (
+        "--schedule", "alternating", "--placement", "both", "--store-flavour", "tma", "--staging-depth", "4",
+        "--tile-ns", "l1=9000,l2=5000,epilogue=0", "--no-dependencies", "--seed", "3",
+    )  # fmt: skip
+    found = emulated(run_cli, *SMALL, *SIMULATED, *options)
+    assert [case["label"] for case in found["cases"]] == ["alternating", "alternating, by share"]
+    assert found["given"] == {"l1_ns": 9000.0, "l2_ns": 5000.0, "epilogue_ns": 0.0}
+    assert (found["dependencies"], found["seed"], found["config"]["staging_depth"]) == (False, 3, 4)
+    assert all(case["emulated"]["dependency_wait_ns"] == 0 for case in found["cases"])
+
+
+def test_all_schedules(run_cli: RunCli) -> None:
+    found = emulated(run_cli, *SMALL, *SIMULATED, "--schedule", "all")
+    assert len(found["cases"]) == 4
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        ((), 2, "--workload is missing"),
+        (("--workload", "megamoe/deepseek-v4"), 2, "unknown workload 'megamoe/deepseek-v4'"),
+        ((*SMALL, "--config", "absent.toml"), 2, "cannot read absent.toml"),
+        ((*SMALL, "--config", "study:none"), 2, "no study 'none'"),
+        ((*SMALL, "--schedule", "waves"), 2, "waves"),
+        ((*SMALL, "--schedule", "spread"), 2, "--schedule spread does not fit"),
+        ((*FA, "--schedule", "wave"), 2, "--schedule wave does not fit"),
+        ((*FA, "--staging-depth", "2"), 2, "--staging-depth is of MegaMoE"),
+        ((*FA, "--placement", "share"), 2, "--placement is of MegaMoE"),
+        ((*SMALL, "--staging-depth", "99"), 2, "99 staging slots do not fit the shared memory"),
+        ((*SMALL, "--staging-depth", "0"), 2, "Invalid value for '--staging-depth'"),
+        ((*SMALL, "--tile-ns", "l1=0,l2=5"), 2, "a mainloop of 0 ns cannot be spun"),
+        ((*SMALL, "--tile-ns", "l1=9e9,l2=5"), 2, "longer than the deadline of a spin"),
+        ((*SMALL, "--sweep", "lead=4..1"), 2, "runs backwards"),
+        ((*SMALL, "--sweep", "lead=1..4", "--schedule", "wave"), 2, "of the interleaved schedule"),
+        ((*FA, "--sweep", "lead=1..4"), 2, "--sweep lead is of MegaMoE"),
+        ((*SMALL, "--repeats", "0"), 2, "greater than or equal to 1"),
+        ((*SMALL, "--set", "tokens_per_rank=0"), 2, "tokens_per_rank"),
+        ((*SMALL, "--path", "peer"), 2, "calibrated for path 'host', not 'peer'"),
+        ((*SMALL, "--path", "local"), 3, "no path 'local'"),
+        ((*SMALL, "--platform", "h300"), 2, "unknown platform 'h300'"),
+        ((*SMALL, "--record", "run.xsrec"), 2, "must end in .xsemu"),
+        ((*SMALL, "--device", "tpu"), 2, "--device 'tpu' is unknown"),
+        ((*SMALL, "--device", "replay:./absent.xsemu"), 2, "takes no --workload, --set"),
+        (("--device", "replay:./absent.xsemu"), 2, "no recording at absent.xsemu"),
+    ],
+)
+def test_bad_arguments_are_one_clear_complaint(
+    run_cli: RunCli, arguments: tuple[str, ...], code: int, words: str
+) -> None:
+    device = () if "--device" in arguments else ("--device", "simulator")
+    result = run_cli("emulate", *device, *arguments)
+    assert result.exit_code == code
+    assert words in result.stderr
+    assert "Traceback" not in result.stderr
+    assert result.stdout == ""
+
+
+def test_a_config_of_another_kind_is_refused(run_cli: RunCli, tmp_path: Path) -> None:
+    (tmp_path / "fa.toml").write_text(tomli_w.dumps(config_keys(attention_config())))
+    result = run_cli("emulate", *SMALL, *SIMULATED, "--config", str(tmp_path / "fa.toml"))
+    assert result.exit_code == 2
+    assert "a config of kind 'attention' does not fit" in result.stderr
+
+
+def no_gpu(_: str) -> None:
+    raise DeviceError("no NVIDIA driver", "--device simulator")
+
+
+def test_without_a_gpu_cuda_says_what_works(run_cli: RunCli, monkeypatch: pytest.MonkeyPatch) -> None:
+    from xstage_tune.devices.cuda.skeletons import CudaSkeletons
+
+    def refuse(_: int) -> None:
+        raise DeviceError("no NVIDIA driver", "install it")
+
+    monkeypatch.setattr(CudaSkeletons, "open", refuse)
+    result = run_cli("emulate", *SMALL, "--device", "cuda")
+    assert result.exit_code == 3
+    assert "no NVIDIA driver" in result.stderr
+    assert "--device simulator" in result.stderr
+    assert "--device replay" in result.stderr
+
+
+def test_auto_without_a_gpu_simulates_and_says_so(run_cli: RunCli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(open_skeletons, "open_cuda_skeletons", no_gpu)
+    result = run_cli("emulate", *SMALL, "--repeats", "1", "--format", "json")
+    assert result.exit_code == 0
+    assert "no NVIDIA driver; simulating" in result.stderr
+    assert json.loads(result.stdout)["device"] == "simulator"
+
+
+def test_a_gpu_that_was_never_calibrated_says_how(run_cli: RunCli, monkeypatch: pytest.MonkeyPatch) -> None:
+    from dataclasses import replace
+
+    from tests.h200 import H200
+
+    use(monkeypatch, ScriptedGpu(description=replace(H200, name="NVIDIA B300")))
+    result = run_cli("emulate", *SMALL)
+    assert result.exit_code == 2
+    assert "no calibrated platform 'b300-host' for NVIDIA B300" in result.stderr
+    assert "xstage-tune calibrate --path host" in result.stderr
+
+
+def test_a_recorded_run_replays_number_for_number(
+    run_cli: RunCli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use(monkeypatch, ScriptedGpu())
+    file = tmp_path / "run.xsemu"
+    live = emulated(run_cli, *SMALL, "--repeats", "3", "--record", str(file))
+    replayed = emulated(run_cli, "--device", f"replay:{file}")
+    assert replayed.pop("device") == live.pop("device") + ", replayed"
+    for result in (live, replayed):
+        del result["run_id"]
+    assert replayed == live
+    assert file.stat().st_size < 300_000
+    again = run_cli("emulate", *SMALL, "--record", str(file))
+    assert again.exit_code == 2
+    assert "exists" in again.stderr
+
+
+def test_every_launch_is_kept_and_shown_by_trace_and_report(
+    run_cli: RunCli, tmp_path: Path, own_store: Path
+) -> None:
+    found = emulated(run_cli, *SMALL, *SIMULATED)
+    with Store.open(own_store) as opened:
+        run = opened.run()
+        assert (run.id, run.kind, run.status) == (found["run_id"], "emulate", "finished")
+        launches = opened.launches(run.id)
+        assert len(launches) == 6
+        assert all(len(launch.table().spans) > 0 for launch in launches)
+        stored = [launch.measured["makespan_ns"] for launch in launches if launch.measured]
+        assert sorted(stored) == sorted(ns for case in found["cases"] for ns in case["samples_ns"])
+        assert opened.check().problems == ()
+    trace, page = tmp_path / "run.json.gz", tmp_path / "run.html"
+    assert run_cli("trace", "--run", "latest", "-o", str(trace)).exit_code == 0
+    events = json.loads(gzip.decompress(trace.read_bytes()))["traceEvents"]
+    names = {event["name"] for event in events if event["pid"] == 1 and event["ph"] == "X"}
+    assert "alternating, repeat 1, st.v4 to host" in names
+    assert {"mainloop", "issue"} <= {event["name"] for event in events}
+    assert run_cli("report", "--run", "latest", "-o", str(page)).exit_code == 0
+    shown = Page(page.read_text())
+    assert shown.fetched == []
+    for part in ("Schedules", "Timelines", "Span distributions", "wave of 16", found["run_id"]):
+        assert part in page.read_text()
+
+
+def test_a_sweep_s_page_has_its_figure(run_cli: RunCli, tmp_path: Path) -> None:
+    emulated(run_cli, *FA, *SIMULATED, "--sweep", "tokens=1024,8192")
+    page = tmp_path / "run.html"
+    assert run_cli("report", "--run", "latest", "-o", str(page)).exit_code == 0
+    assert "sweep of tokens" in page.read_text()
+    assert "equation 20" in page.read_text()
+
+
+def test_data_that_did_not_arrive_fail_the_run(
+    run_cli: RunCli, monkeypatch: pytest.MonkeyPatch, own_store: Path
+) -> None:
+    use(monkeypatch, ScriptedGpu(mismatched_bytes=16))
+    result = run_cli("emulate", *SMALL)
+    assert result.exit_code == 1
+    assert "16 of 4096 bytes did not arrive on path 'host'" in result.stderr
+    with Store.open(own_store) as opened:
+        assert opened.run().status == "failed"
+
+
+def test_interrupt_keeps_what_was_measured(
+    run_cli: RunCli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_store: Path
+) -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    gpu = use(monkeypatch, ScriptedGpu(after=4, happening=interrupt))
+    recording = tmp_path / "run.xsemu"
+    result = run_cli("emulate", *SMALL, "--record", str(recording))
+    assert result.exit_code == 130
+    assert "4 launches are kept in run emu-" in result.stderr
+    assert not recording.exists()
+    assert gpu.closed
+    with Store.open(own_store) as opened:
+        run = opened.run()
+        assert run.status == "interrupted"
+        assert len(opened.launches(run.id)) == 4
+    page = tmp_path / "run.html"
+    assert run_cli("report", "--run", "latest", "-o", str(page)).exit_code == 0
+    assert "interrupted" in page.read_text()
+
+
+def start(store: Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.emulation.scripted", str(store), "0.02"],
+        cwd=Path(__file__).parents[2],
+        env=dict(os.environ),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def wait_for_launches(store: Path, count: int) -> None:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        if store.exists():
+            with Store.open(store) as opened:
+                if opened.runs() and len(opened.launches(opened.run().id)) >= count:
+                    return
+        time.sleep(0.05)
+    raise AssertionError(f"no {count} launches in {store}")
+
+
+@pytest.mark.parametrize(
+    ("number", "status"), [(signal.SIGKILL, "stale"), (signal.SIGINT, "interrupted")], ids=["kill", "ctrl-c"]
+)
+def test_a_process_that_is_stopped_loses_nothing(tmp_path: Path, number: signal.Signals, status: str) -> None:
+    store = tmp_path / "stopped.db"
+    process = start(store)
+    wait_for_launches(store, 3)
+    process.send_signal(number)
+    _, stderr = process.communicate(timeout=30)
+    assert "Traceback" not in stderr
+    with Store.open(store) as opened:
+        run = opened.run()
+        assert run.status == status
+        assert len(opened.launches(run.id)) >= 3
+        assert opened.check().problems == ()

@@ -1,0 +1,191 @@
+"""The launches of an emulation and what is made of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.configs.cases import attention, attention_config, megamoe_config, moe
+from tests.emulation.gpu import HOST, ScriptedGpu
+from tests.h200 import H200
+from xstage_tune.configs.schema import Schedule
+from xstage_tune.devices.base import GpuState, LaunchInfo
+from xstage_tune.devices.fused_launch import GivenTimes
+from xstage_tune.devices.simulator.skeletons import SimulatedSkeletons
+from xstage_tune.devices.skeleton_figures import LaunchFigures, figures_of
+from xstage_tune.devices.skeletons import SkeletonRun
+from xstage_tune.emulation.cases import WITHOUT_STORES, cases_of, skeleton_of
+from xstage_tune.emulation.prediction import closed_form
+from xstage_tune.emulation.procedure import emulate, rotated
+from xstage_tune.emulation.request import EmulationRequest
+from xstage_tune.emulation.result import EmulationResult, conclude, error_pct, was_throttled
+from xstage_tune.errors import DeviceError, FindingError, UsageError
+from xstage_tune.model.attention import converged_tokens
+from xstage_tune.model.moe import lead_knee_rows
+from xstage_tune.spans import SpanKind
+
+CONFIG = megamoe_config(Schedule(kind="interleaved", lead_rows=8), block_m=64)
+MOE = EmulationRequest(
+    moe(tokens_per_rank=256), HOST, CONFIG, ("wave", "interleaved", "alternating"), "host", repeats=4
+)
+ATTENTION = EmulationRequest(attention(), HOST, attention_config(), ("spread",), "host", repeats=2)
+
+
+class Watching:
+    """Keeps what it was told."""
+
+    def __init__(self) -> None:
+        self.total = 0
+        self.seen: list[tuple[int, str]] = []
+
+    def planned(self, total_launches: int) -> None:
+        self.total = total_launches
+
+    def measured(self, repeat: int, run: SkeletonRun, figures: LaunchFigures) -> None:
+        assert figures == figures_of(run)
+        self.seen.append((repeat, run.skeleton.label))
+
+
+def concluded(request: EmulationRequest, device: SimulatedSkeletons | None = None) -> EmulationResult:
+    device = device or ScriptedGpu()
+    launches = emulate(device, request, Watching())
+    return conclude(request, launches, run_id="run", device=device.identity, device_name="H200")
+
+
+def test_every_case_runs_as_often_and_each_round_begins_with_another() -> None:
+    watching = Watching()
+    launches = emulate(SimulatedSkeletons(HOST), MOE, watching)
+    names = [case.label for case in cases_of(MOE)]
+    assert watching.total == len(watching.seen) == 12
+    assert {label: len(figures) for label, figures in launches.items()} == dict.fromkeys(names, 4)
+    by_round = [[label for repeat, label in watching.seen if repeat == r] for r in range(4)]
+    assert by_round[:3] == [names, names[1:] + names[:1], names[2:] + names[:2]]
+    assert by_round[3] == names
+
+
+def test_rotation_is_a_rotation() -> None:
+    assert [list(rotated(3, by)) for by in range(4)] == [[0, 1, 2], [1, 2, 0], [2, 0, 1], [0, 1, 2]]
+
+
+def test_a_gpu_runs_one_round_that_nobody_times() -> None:
+    gpu, watching = ScriptedGpu(), Watching()
+    emulate(gpu, MOE, watching)
+    assert [len(labels) for labels in gpu.asked] == [3, 12]
+    assert len(watching.seen) == 12
+
+
+def test_a_platform_of_another_gpu_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"'h200-host' is of a GPU with 132 SMs, NVIDIA H200 has 108"):
+        emulate(ScriptedGpu(description=replace(H200, sm_count=108)), MOE, Watching())
+
+
+def test_a_device_without_the_path_is_refused() -> None:
+    with pytest.raises(DeviceError, match="no path 'host'"):
+        emulate(ScriptedGpu(description=replace(H200, paths=("local",))), MOE, Watching())
+
+
+def test_data_that_did_not_arrive_name_path_and_skeleton() -> None:
+    with pytest.raises(FindingError, match=r"64 of 4096 bytes did not arrive on path 'host' \(wave of"):
+        emulate(ScriptedGpu(mismatched_bytes=64), MOE, Watching())
+
+
+def test_figures_are_those_of_the_spans() -> None:
+    """Totals and spans tell the same launch."""
+    skeleton = skeleton_of(cases_of(MOE)[0], MOE)
+    (run,) = SimulatedSkeletons(HOST).run_skeletons([skeleton])
+    figures, kind, duration_ns = figures_of(run), run.table.spans["kind"], run.table.duration_ns()
+    sms = skeleton.streams.sms
+    assert figures.issue_p50_ns is not None
+    assert figures.issue_p50_ns <= (figures.issue_p90_ns or 0) <= (figures.issue_p99_ns or 0)
+    assert figures.stall_ns == pytest.approx(
+        duration_ns[kind == SpanKind.STAGING_STALL].sum() / sms, rel=1e-3
+    )
+    waits_ns = duration_ns[kind == SpanKind.DEPENDENCY_WAIT].sum() / sms
+    assert figures.dependency_wait_ns == pytest.approx(waits_ns, rel=1e-3)
+    active = duration_ns[kind == SpanKind.MAINLOOP].sum() / (sms * run.makespan_ns)
+    assert figures.tensor_active == pytest.approx(active, rel=1e-3)
+    assert figures.issue_all_mean_ns == pytest.approx(duration_ns[kind == SpanKind.ISSUE].mean(), rel=1e-3)
+
+
+def test_the_simulator_predicts_a_device_that_is_one() -> None:
+    result = concluded(replace(MOE, repeats=3))
+    for one in result.cases:
+        # The untimed round took the first seed; start times within 32 ns matter little to tens of us.
+        assert error_pct(one.simulated_makespan_ns, one.makespan_ns) == pytest.approx(0.0, abs=1.0)
+    ratios = result.interleaved_over_wave()
+    assert ratios["emulated"] == pytest.approx(ratios["simulated"], rel=0.02)
+    wave, interleaved = result.of("wave"), result.of("interleaved")
+    assert wave is not None
+    assert interleaved is not None
+    assert ratios["emulated"] == wave.makespan_ns / interleaved.makespan_ns
+
+
+def test_the_simulator_has_no_prediction_beside_itself() -> None:
+    result = concluded(MOE, SimulatedSkeletons(HOST))
+    assert all(one.simulated is None and one.closed is not None for one in result.cases)
+
+
+def test_the_control_has_no_predictions() -> None:
+    class Local(ScriptedGpu):
+        def run_skeletons(self, skeletons):  # type: ignore[no-untyped-def]
+            return super().run_skeletons([replace(skeleton, path="host") for skeleton in skeletons])
+
+    result = concluded(replace(MOE, path="local"), Local())
+    assert all(one.simulated is None and one.closed is None for one in result.cases)
+    assert result.landmarks.lead_knee_rows is None
+
+
+def test_without_backpressure_the_closed_form_is_the_launch() -> None:
+    """No dependencies and nothing remote: mainloops of the busiest SM, and its last tile's local stores."""
+    layer = moe(tokens_per_rank=256, remote_fraction=0.0)
+    request = replace(
+        MOE, workload=layer, dependencies=False, given=GivenTimes(l1_ns=9e3, l2_ns=7e3, epilogue_ns=500.0)
+    )
+    (case, *_) = cases_of(request)
+    skeleton = skeleton_of(case, request)
+    (run,) = SimulatedSkeletons(HOST).run_skeletons([skeleton])
+    closed = closed_form(case, skeleton, request)
+    assert closed.issue_ns is None
+    assert closed.stall_ns == 0
+    # CTAs start up to a tick of 32 ns late; the last tile may store less than the most of any.
+    assert run.makespan_ns == pytest.approx(closed.makespan_ns, abs=1000.0)
+
+
+def test_landmarks_are_those_of_the_equations() -> None:
+    knee = lead_knee_rows(block_n=CONFIG.block_n, producers=132, intermediate=MOE.workload.intermediate)  # type: ignore[union-attr]
+    assert concluded(replace(MOE, repeats=1)).landmarks.lead_knee_rows == pytest.approx(float(knee))
+    found = concluded(replace(ATTENTION, repeats=1))
+    marks = found.landmarks
+    assert marks.lead_knee_rows is None
+    assert marks.converged_tokens is not None
+    assert marks.converged_tokens > 0
+    assert float(converged_tokens(recovery_gap_ns=0.0, block_n=128, kv_tile_ns=1609.0)) == 0
+
+
+def test_the_residual_is_against_the_launch_without_remote_stores() -> None:
+    result = concluded(ATTENTION)
+    (residual,) = result.residuals()
+    fused, alone = result.of("spread"), result.of(WITHOUT_STORES)
+    assert fused is not None
+    assert alone is not None
+    assert residual.emulated_ns == fused.makespan_ns - alone.makespan_ns
+    assert residual.simulated_ns == pytest.approx(residual.emulated_ns, abs=1.0)
+    assert residual.closed_ns is not None
+    assert residual.closed_ns > 0
+    assert alone.keys()["emulated"]["issue_mean_ns"] is None
+
+
+def test_waiting_for_completion_never_exposes_less() -> None:
+    (free,), (coupled,) = (
+        concluded(replace(ATTENTION, completion_coupled=on)).residuals() for on in (False, True)
+    )
+    assert coupled.emulated_ns >= free.emulated_ns
+    assert (coupled.closed_ns or 0) >= (free.closed_ns or 0)
+
+
+def test_a_launch_beside_a_held_down_clock_is_counted() -> None:
+    info = LaunchInfo("k", "", 0, 0, 0, 1, 1, "2026-01-01T00:00:00+00:00")
+    assert not was_throttled(info)
+    assert not was_throttled(replace(info, before=GpuState(1980, None, None, None, ("gpu_idle",))))
+    assert was_throttled(replace(info, after=GpuState(1200, None, None, None, ("sw_power_cap",))))

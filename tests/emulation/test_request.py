@@ -1,0 +1,90 @@
+"""Requests: what goes together, spins, and the way through plain keys."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.configs.cases import attention, attention_config, megamoe_config, moe
+from tests.emulation.gpu import HOST
+from xstage_tune.devices.fused_launch import GivenTimes
+from xstage_tune.emulation.request import EmulationRequest, parse_given, request_from_keys
+from xstage_tune.emulation.sweep import Sweep
+from xstage_tune.errors import UsageError
+
+MOE = EmulationRequest(moe(), HOST, megamoe_config(block_m=64), ("wave", "interleaved"), "host")
+ATTENTION = EmulationRequest(attention(), HOST, attention_config(), ("spread",), "host")
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        MOE,
+        ATTENTION,
+        replace(MOE, sweep=Sweep("remote_fraction", (0.0, 0.1, 1 / 3)), placements=("even", "share")),
+        replace(MOE, given=GivenTimes(l1_ns=25e3, l2_ns=12.7e3, epilogue_ns=0.0), dependencies=False),
+        replace(ATTENTION, completion_coupled=True, path="local", repeats=1, seed=7),
+    ],
+)
+def test_a_request_comes_back_from_json(request_: EmulationRequest) -> None:
+    assert request_from_keys(json.loads(json.dumps(request_.keys())), "here") == request_
+
+
+def test_keys_of_another_version_are_refused() -> None:
+    keys = MOE.keys()
+    del keys["placements"]
+    with pytest.raises(UsageError, match="run 7: not the request of an emulation: 'placements'"):
+        request_from_keys(keys, "run 7")
+
+
+@pytest.mark.parametrize(
+    ("base", "changes", "complaint"),
+    [
+        (MOE, {"config": attention_config()}, "config of kind 'attention' does not fit"),
+        (ATTENTION, {"config": megamoe_config()}, "config of kind 'megamoe' does not fit"),
+        (MOE, {"schedules": ("spread",)}, "--schedule spread does not fit"),
+        (ATTENTION, {"schedules": ("wave",)}, "--schedule wave does not fit"),
+        (MOE, {"path": "peer"}, "calibrated for path 'host', not 'peer'"),
+        (MOE, {"sweep": Sweep("lead", (1, 2))}, "--sweep lead is of the interleaved schedule"),
+        (ATTENTION, {"sweep": Sweep("lead", (1, 2))}, "--sweep lead is of MegaMoE"),
+        (ATTENTION, {"sweep": Sweep("staging_depth", (1,))}, "--sweep staging_depth is of MegaMoE"),
+        (MOE, {"given": GivenTimes(q_ns=1.0)}, "q is of attention"),
+        (MOE, {"given": GivenTimes(l1_ns=1.0)}, "takes l1 and l2 together"),
+        (ATTENTION, {"given": GivenTimes(l1_ns=1.0, l2_ns=1.0)}, "l1 and l2 are of a MoE layer"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(
+    base: EmulationRequest, changes: dict[str, Any], complaint: str
+) -> None:
+    with pytest.raises(UsageError) as refusal:
+        replace(base, **changes)
+    assert complaint in refusal.value.message
+    assert refusal.value.hint
+
+
+def test_given_times() -> None:
+    assert parse_given("l1=25000, l2=12700.5") == GivenTimes(l1_ns=25000, l2_ns=12700.5)
+    assert parse_given("q=8e4,epilogue=0") == GivenTimes(q_ns=80000, epilogue_ns=0)
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("l1=0,l2=5", "a mainloop of 0 ns cannot be spun"),
+        ("q=-3", "a mainloop of -3 ns cannot be spun"),
+        ("q=nan", "a mainloop of nan ns cannot be spun"),
+        ("q=3e8", "longer than the deadline of a spin, 200000000 ns"),
+        ("q=inf", "cannot be spun"),
+        ("l3=5", "'l3=5' is none of l1=, l2=, q=, epilogue="),
+        ("l1", "'l1' is none of"),
+        ("l1=4,l1=5", "l1 is there twice"),
+        ("q=abc", "'abc' is no number"),
+    ],
+)
+def test_what_cannot_be_spun_is_refused(text: str, complaint: str) -> None:
+    with pytest.raises(UsageError, match=r"^--tile-ns ") as refusal:
+        parse_given(text)
+    assert complaint in refusal.value.message

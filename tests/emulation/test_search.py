@@ -1,0 +1,74 @@
+"""``search --device emulate``: skeletons as a kernel device."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import pytest
+
+from tests.configs.cases import attention_config, megamoe_config, moe
+from tests.conftest import RunCli
+from tests.emulation.gpu import HOST, SMALL, ScriptedGpu, use
+from tests.h200 import H200
+from xstage_tune.devices.emulated_kernels import EmulatedKernels
+from xstage_tune.devices.open_kernels import open_kernel_device
+from xstage_tune.devices.skeletons import Skeleton, SkeletonRun
+from xstage_tune.errors import DeviceError, FindingError, UsageError
+
+LAYER = moe(tokens_per_rank=128)
+CONFIG = megamoe_config(block_m=64)
+
+
+class Full(ScriptedGpu):
+    """Whose shared memory holds nothing."""
+
+    def run_skeletons(self, _: Sequence[Skeleton]) -> Iterator[SkeletonRun]:
+        raise UsageError("2 staging slots do not fit: 1 fits")
+
+
+def test_a_config_s_time_and_waits_are_those_of_its_skeleton() -> None:
+    run = EmulatedKernels(ScriptedGpu(), HOST).run_kernel(LAYER, CONFIG, 3)
+    assert len(run.latency_ns) == len(run.stall_ns) == 3
+    assert all(0 <= stall < latency for stall, latency in zip(run.stall_ns, run.latency_ns, strict=True))
+
+
+def test_what_the_device_cannot_run_is_one_failed_config() -> None:
+    with pytest.raises(DeviceError, match="do not fit: 1 fits"):
+        EmulatedKernels(Full(), HOST).run_kernel(LAYER, CONFIG)
+
+
+def test_a_config_that_does_not_fit_the_workload_is_the_user_s() -> None:
+    with pytest.raises(UsageError, match="does not fit the workload"):
+        EmulatedKernels(ScriptedGpu(), HOST).run_kernel(LAYER, attention_config())
+
+
+def test_data_that_did_not_arrive_end_the_search() -> None:
+    kernels = EmulatedKernels(ScriptedGpu(mismatched_bytes=8), HOST)
+    kernels.run_kernel(LAYER, CONFIG)
+    with pytest.raises(FindingError, match="did not arrive"):
+        kernels.run_kernel(LAYER, CONFIG)
+
+
+def test_a_platform_of_another_gpu_is_refused() -> None:
+    with pytest.raises(UsageError, match="has 108"):
+        EmulatedKernels(ScriptedGpu(description=replace(H200, sm_count=108)), HOST)
+
+
+def test_the_option_names_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    use(monkeypatch, ScriptedGpu())
+    for spec in ("emulate", "emulate:0"):
+        assert isinstance(open_kernel_device(spec, HOST), EmulatedKernels)
+    with pytest.raises(UsageError, match="is unknown"):
+        open_kernel_device("emulate:x", HOST)
+
+
+def test_a_search_says_what_it_ran_on(run_cli: RunCli, monkeypatch: pytest.MonkeyPatch) -> None:
+    use(monkeypatch, ScriptedGpu())
+    arguments = ("--platform", "h200-host", "--device", "emulate", "--trials", "4", "--format", "json")
+    result = run_cli("search", *SMALL, *arguments)
+    assert result.exit_code == 0
+    found = json.loads(result.stdout)
+    assert found["device"].startswith("emulation on NVIDIA H200")
+    assert found["evaluations"] >= 3  # the default and the heuristics at least

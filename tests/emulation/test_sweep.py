@@ -1,0 +1,55 @@
+"""What ``--sweep`` takes."""
+
+from __future__ import annotations
+
+import pytest
+
+from xstage_tune.emulation.sweep import parse_sweep
+from xstage_tune.errors import UsageError
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "values"),
+    [
+        ("lead=1..4", "lead", (1, 2, 3, 4)),
+        ("lead=2,8..10", "lead", (2, 8, 9, 10)),
+        ("remote_fraction=0,0.25,1", "remote_fraction", (0, 0.25, 1)),
+        (" tokens = 1024, 4096 ", "tokens", (1024, 4096)),
+        ("staging_depth=3", "staging_depth", (3,)),
+        ("tokens=1e3", "tokens", (1000,)),
+    ],
+)
+def test_values_and_ranges(text: str, key: str, values: tuple[float, ...]) -> None:
+    sweep = parse_sweep(text)
+    assert (sweep.key, sweep.values) == (key, values)
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("lead", "not of the form key=values"),
+        ("lead=", "not of the form key=values"),
+        ("=3", "'' is none of lead"),
+        ("depth=3", "'depth' is none of lead"),
+        ("lead=8..2", "runs backwards"),
+        ("lead=1..2000000000", "more than 64 values"),
+        ("lead=1..40,41..80", "80 values, more than 64"),
+        ("lead=0", "whole number from 1 up"),
+        ("lead=0..3", "whole number from 1 up"),
+        ("lead=1.5", "whole number from 1 up"),
+        ("staging_depth=-1", "whole number from 1 up"),
+        ("lead=a", "'a' is no number"),
+        ("lead=1,,2", "'' is no number"),
+        ("lead=1,2,1", "1 is there twice"),
+        ("lead=nan", "must be a whole number"),
+        (f"lead=1..{'9' * 5000}", "is no number"),
+        ("tokens=inf", "out of range"),
+        ("remote_fraction=1.5", "must be in 0 to 1"),
+        ("remote_fraction=-0.1", "must be in 0 to 1"),
+        ("remote_fraction=nan", "must be in 0 to 1"),
+    ],
+)
+def test_what_is_no_sweep_is_refused_with_the_reason(text: str, complaint: str) -> None:
+    with pytest.raises(UsageError, match=r"^--sweep ") as refusal:
+        parse_sweep(text)
+    assert complaint in refusal.value.message
