@@ -112,8 +112,9 @@ def test_each_sm_gets_the_share_that_it_got_on_the_gpu(
 ) -> None:
     """On SMs of the hardware's choice, that the groups were not fitted to.
 
-    Shares that count some 30 bursts an SM are known to a twentieth. Beside that, a simulated producer gives
-    its turn away during the gap between its bursts, while a GPU's port still has stores of it queued.
+    Pooled over the launches: one alone counts some 50 bursts an SM, and two such correlate by 0.8 to 0.9.
+    Beside that, a simulated producer gives its turn away during the gap between its bursts, while a GPU's
+    port still has stores of it queued.
     """
     saturated = [
         point
@@ -123,16 +124,13 @@ def test_each_sm_gets_the_share_that_it_got_on_the_gpu(
         and not point.idle_sms
     ]
     pairs = list(beside(platform, saturated))
-    errors, correlations = [], []
-    for pair in pairs:
-        measured, simulated = (
-            figures.lane_bytes_per_s[np.argsort(figures.sm_ids)] / figures.bytes_per_s
-            for figures in (pair.measured, pair.simulated)
-        )
-        errors.append(np.median(np.abs(simulated / measured - 1)))
-        correlations.append(np.corrcoef(measured, simulated)[0, 1])
+    measured, simulated = (
+        np.mean([figures.lane_bytes_per_s[np.argsort(figures.sm_ids)] for figures in launches], axis=0)
+        for launches in ([pair.measured for pair in pairs], [pair.simulated for pair in pairs])
+    )
+    ratio = (simulated / simulated.mean()) / (measured / measured.mean())
     fastest_ns = 16384 / max(pair.measured.lane_bytes_per_s.max() for pair in pairs) * 1e9
     gap_part = max(pair.measured.gap_ns for pair in pairs) / fastest_ns
-    assert np.mean(errors) < 0.05 + gap_part
+    assert np.median(np.abs(ratio - 1)) < 0.05 + gap_part
     # The whole pattern, at the repeatability asked of a calibration.
-    assert np.mean(correlations) > 0.95
+    assert np.corrcoef(measured, simulated)[0, 1] > 0.95
