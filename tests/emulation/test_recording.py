@@ -19,6 +19,7 @@ from xstage_tune.devices.skeleton_figures import figures_of
 from xstage_tune.devices.skeleton_recording import SkeletonRecordingWriter, sampled
 from xstage_tune.devices.skeleton_replay import ReplayedSkeletons
 from xstage_tune.devices.skeletons import Skeleton
+from xstage_tune.doctor import machine
 from xstage_tune.emulation.cases import cases_of, skeleton_of
 from xstage_tune.emulation.request import EmulationRequest
 from xstage_tune.errors import UsageError
@@ -129,6 +130,21 @@ def test_a_full_disk_leaves_nothing(tmp_path: Path) -> None:
     with room_for(1000), pytest.raises(UsageError, match=r"cannot write .*run\.xsemu"):
         record()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_doctor_reads_shipped_emulations(
+    recording: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shipped = tmp_path / "profiles" / "recordings"
+    shipped.mkdir(parents=True)
+    whole, torn = shipped / "whole.xsemu", shipped / "torn.xsemu"
+    whole.write_bytes(recording.read_bytes())
+    torn.write_bytes(recording.read_bytes()[:-100])
+    monkeypatch.setattr(machine, "data_dir", lambda _: tmp_path / "profiles")
+    checks = {check.name: check for check in machine.check_recordings()}
+    assert checks["emulation.whole"].status == "ok"
+    assert "4 launches, emulation on H200" in checks["emulation.whole"].seen
+    assert checks["emulation.torn"].status == "fail"
 
 
 def test_specs() -> None:

@@ -82,7 +82,7 @@ def require_device(device: SkeletonDevice, platform: PlatformProfile, path: Stor
         raise UsageError(
             f"platform '{platform.name}' is of a GPU with {platform.gpu.sm_count} SMs, "
             f"{description.name} has {description.sm_count}",
-            "calibrate this one: xstage-tune calibrate; then leave out --platform",
+            "give the --platform that was calibrated on it; to calibrate it: xstage-tune calibrate",
         )
     if path not in description.paths:
         raise DeviceError(

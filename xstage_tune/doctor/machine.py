@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from xstage_tune.assets import data_dir
+from xstage_tune.devices import skeleton_recording
 from xstage_tune.devices.cuda.cache import cache_folder
 from xstage_tune.devices.cuda.compiler import compile_kernel
 from xstage_tune.devices.cuda.variants import VERIFY
@@ -124,12 +125,29 @@ def shipped_recordings() -> list[str]:
 
 
 def check_recordings() -> Iterator[Check]:
-    """Whether every run of every shipped recording can be read."""
+    """Whether every run of every shipped calibration and emulation can be read."""
     names = shipped_recordings()
     if not names:
         yield Check("recordings", "warn", "none is shipped", "pip install --force-reinstall xstage-tune")
     for name in names:
         yield _recording(name, data_dir("profiles") / "recordings" / f"{name}{SUFFIX}")
+    for file in sorted((data_dir("profiles") / "recordings").glob(f"*{skeleton_recording.SUFFIX}")):
+        yield _emulation(file)
+
+
+def _emulation(file: Path) -> Check:
+    name = f"emulation.{file.stem}"
+    try:
+        recording = skeleton_recording.SkeletonRecording(file)
+        launches = len(recording.manifest.launches)
+        for number in range(launches):
+            recording.table(number)
+            recording.totals(number)
+        recording.close()
+    except XStageError as error:
+        return Check(name, "fail", error.message, error.hint)
+    size = file.stat().st_size
+    return Check(name, "ok", f"{launches} launches, {recording.manifest.identity}, {size} bytes, all whole")
 
 
 def _recording(name: str, file: Path) -> Check:

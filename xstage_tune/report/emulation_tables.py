@@ -129,6 +129,7 @@ def _moe_sweep(result: EmulationResult) -> TableData:
     names = tuple(dict.fromkeys(one.case.name for one in result.cases))
     ratio = {"wave", "interleaved"} <= set(names)
     waits = len(names) == 1
+    predicted = _has_simulated(result)
     rows = []
     for value in result.values():
         cells = [_value(result, value)]
@@ -137,14 +138,14 @@ def _moe_sweep(result: EmulationResult) -> TableData:
             cells.append(_with_error(one) if one else ABSENT)
         if ratio:
             both = result.interleaved_over_wave(value)
-            cells += [_ratio(both["emulated"]), _ratio(both["simulated"])]
+            cells += [_ratio(both["emulated"]), *([_ratio(both["simulated"])] if predicted else [])]
         only = result.of(names[0], value)
         if waits and only is not None:
             figures = ("issue_mean_ns", "stall_ns", "dependency_wait_ns")
             cells += [_time(only, attrgetter(figure)) for figure in figures]
         rows.append(tuple(cells))
     heads = [str(result.request.sweep.key if result.request.sweep else ""), *names]
-    heads += ["interleaved over wave", "simulated"] if ratio else []
+    heads += ["interleaved over wave", *(["simulated"] if predicted else [])] if ratio else []
     heads += ["T_RS mean", "stall of an SM", "dependency wait"] if waits else []
     columns = tuple(Column(head, "right") for head in heads)
     return TableData(_title(result), columns, tuple(rows), (_bracket_note(result), *_notes(result)))
@@ -154,6 +155,7 @@ def _attention_sweep(result: EmulationResult) -> TableData:
     """A line a value: T_FA, and of each tile order E_res as emulated, simulated and by the equation."""
     residuals = {(one.case.name, one.case.value): one for one in result.residuals()}
     names = tuple(dict.fromkeys(name for name, _ in residuals))
+    predicted = _has_simulated(result)
     rows = []
     for value in result.values():
         alone = result.of(WITHOUT_STORES, value)
@@ -161,15 +163,20 @@ def _attention_sweep(result: EmulationResult) -> TableData:
         for name in names:
             one: Residual | None = residuals.get((name, value))
             shown = (one.emulated_ns, one.simulated_ns, one.closed_ns) if one else (None,) * 3
-            cells += map(_difference, shown)
+            cells += [_difference(time_ns) for at, time_ns in enumerate(shown) if predicted or at != 1]
             fused = result.of(name, value)
             cells.append(duration(fused.issue_mean_ns) if fused else ABSENT)
         rows.append(tuple(cells))
     heads = [str(result.request.sweep.key if result.request.sweep else ""), "T_FA"]
     for name in names:
-        heads += [f"{name}: E_res", "simulated", _residual_equation(result.request), "T_RS mean"]
+        heads += [f"{name}: E_res", *(["simulated"] if predicted else [])]
+        heads += [_residual_equation(result.request), "T_RS mean"]
     columns = tuple(Column(head, "right") for head in heads)
     return TableData(_title(result), columns, tuple(rows), _notes(result))
+
+
+def _has_simulated(result: EmulationResult) -> bool:
+    return any(one.simulated for one in result.cases)
 
 
 def _title(result: EmulationResult) -> str:
