@@ -47,8 +47,10 @@ def _lead(run: Run, result: EmulationResult) -> tuple[str, ...]:
     )
     ended = f" It is {run.status}{f': {run.error}' if run.error else ''}." if run.status != "finished" else ""
     answers = [f"Run {run.id}.{ended}"]
-    fastest = min((one for one in result.cases if one.case.remote), key=lambda one: one.makespan_ns)
-    answers.append(f"Fastest: {fastest.case.label}, {duration(fastest.makespan_ns)}.")
+    remote = [one for one in result.cases if one.case.remote]
+    if remote:
+        fastest = min(remote, key=lambda one: one.makespan_ns)
+        answers.append(f"Fastest: {fastest.case.label}, {duration(fastest.makespan_ns)}.")
     ratio = result.interleaved_over_wave(result.values()[0])["emulated"]
     if ratio is not None and request.sweep is None:
         answers.append(f"The wave takes {ratio:.3f}x the time of the interleaved schedule.")

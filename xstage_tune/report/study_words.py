@@ -38,12 +38,17 @@ def search_words(study: StudyCase) -> str:
     result = study.result
     ties = len(result.ties)
     tied = f"; {_counted(ties, 'other config')} cannot be told from it" if ties else ""
-    kind = "simulated" if result.device == "simulator" else f"measured on {result.device}"
-    how = f"{kind}; sampler {result.sampler}, seed {result.seed}"
+    how = f"{_ran(result.device)}; sampler {result.sampler}, seed {result.seed}"
     return (
         f"{_counted(result.evaluations, 'config')} evaluated ({how}). Stopped: {result.stopped}{tied}. "
         f"Study {result.study_id}, begun {study.created_at[:16].replace('T', ' ')} UTC."
     )
+
+
+def _ran(device: str) -> str:
+    if device == "simulator":
+        return "simulated"
+    return device if device.startswith("emulation on ") else f"measured on {device}"
 
 
 def remote_fraction(workload: Workload) -> float:
