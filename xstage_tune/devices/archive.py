@@ -7,6 +7,7 @@ and its directory at the end tell a damaged or truncated file.
 from __future__ import annotations
 
 import zipfile
+import zlib
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -28,6 +29,9 @@ from xstage_tune.store.chunks import (
 )
 
 Manifest = TypeVar("Manifest")
+
+#: What reading a member of a damaged zip may raise.
+_UNREADABLE = (zipfile.BadZipFile, zlib.error, KeyError, OSError)
 
 
 def _members(number: int) -> tuple[str, str]:
@@ -113,7 +117,7 @@ class Archive:
         """
         try:
             return adapter.validate_json(self._zip.read(name))
-        except (KeyError, zipfile.BadZipFile, OSError) as error:
+        except _UNREADABLE as error:
             raise self.damaged(f"it is truncated or no recording ({error})") from None
         except ValidationError as error:
             first = error.errors()[0]
@@ -129,7 +133,7 @@ class Archive:
         try:
             spans, lanes = (self._zip.read(name) for name in _members(number))
             return SpanTable(decode_spans(spans), decode_lanes(lanes))
-        except (zipfile.BadZipFile, KeyError, OSError, ChunkError) as error:
+        except (*_UNREADABLE, ChunkError) as error:
             raise self.damaged(f"run {number}: {error}") from None
 
     def member(self, name: str) -> bytes:
@@ -140,7 +144,7 @@ class Archive:
         """
         try:
             return self._zip.read(name)
-        except (zipfile.BadZipFile, KeyError, OSError) as error:
+        except _UNREADABLE as error:
             raise self.damaged(f"{name}: {error}") from None
 
     def close(self) -> None:

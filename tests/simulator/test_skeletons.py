@@ -1,0 +1,66 @@
+"""Skeletons on the simulator."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from xstage_tune.devices.simulator.skeletons import SimulatedSkeletons, local_stores_ns
+from xstage_tune.devices.skeletons import Skeleton
+from xstage_tune.devices.streams import independent_streams
+from xstage_tune.errors import UsageError
+from xstage_tune.platforms.loader import load_platform
+from xstage_tune.platforms.queries import issue_ns
+
+HOST = load_platform("h200-host")
+TILES = 4
+
+
+def skeleton(remote_bytes: float = 8192.0, **changes: object) -> Skeleton:
+    streams = independent_streams(
+        np.arange(133) * TILES, np.full(132 * TILES, 9000.0), remote_bytes=remote_bytes
+    )
+    local = np.full(streams.tiles, 32768.0 - remote_bytes)
+    return replace(Skeleton("case", streams, local, 2, "st.v4", "host"), **changes)  # type: ignore[arg-type]
+
+
+def test_repeats_of_any_two_skeletons_start_alike() -> None:
+    device, other = SimulatedSkeletons(HOST, seed=5), SimulatedSkeletons(HOST, seed=5)
+    first = [run.makespan_ns for run in device.run_skeletons([skeleton()] * 2)]
+    mixed = list(other.run_skeletons([skeleton(), skeleton(label="other"), skeleton()]))
+    assert [mixed[0].makespan_ns, mixed[2].makespan_ns] == first
+    assert first[0] != first[1]
+    assert mixed[1].makespan_ns == first[0]
+
+
+def test_totals_are_those_of_each_sm() -> None:
+    (run,) = SimulatedSkeletons(HOST).run_skeletons([skeleton()])
+    assert (run.totals["tiles"] == TILES).all()
+    assert (run.totals["remote_tiles"] == TILES).all()
+    assert run.totals["mainloop_ns"] == pytest.approx(9000.0 * TILES)
+    assert run.totals["finish_ns"].max() == run.makespan_ns
+    assert (run.totals["completion_ns"] == 0).all()
+    assert run.kept_fraction == 1.0
+
+
+def test_waiting_for_visibility_is_counted_apart() -> None:
+    (run,) = SimulatedSkeletons(HOST).run_skeletons([skeleton(completion_coupled=True)])
+    assert (run.totals["completion_ns"] > 0).all()
+
+
+def test_local_stores_take_what_the_whole_tile_exceeds_its_remote_part_by() -> None:
+    local, remote = np.array([24576.0, 32768.0, 0.0]), np.array([8192.0, 0.0, 8192.0])
+    whole, part = (float(issue_ns(HOST, "st.v4", 132, size)) for size in (32768, 8192))
+    assert local_stores_ns(HOST, "st.v4", local, remote) == pytest.approx([whole - part, whole, 0.0])
+
+
+def test_another_path_than_the_platform_s_is_refused() -> None:
+    with pytest.raises(UsageError, match="calibrated for path 'host', not 'peer'"):
+        list(SimulatedSkeletons(HOST).run_skeletons([skeleton(path="peer")]))
+
+
+def test_the_device_is_the_platform_s_gpu_marked_as_simulated() -> None:
+    described = SimulatedSkeletons(HOST).describe()
+    assert (described.kind, described.sm_count, described.paths) == ("simulator", 132, ("host",))
