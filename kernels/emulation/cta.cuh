@@ -23,6 +23,7 @@ struct Cta {
     QueuedTile* queue;  // from the loader role to the mainloop role
     TileLinks* links;   // counters of the queued tiles
     u32* stored;        // tiles stored so far: their places in the queue may be used again
+    u32* words;         // one a thread of the issue role
     TileMoments* moments;
     LaneTiles tiles;
 

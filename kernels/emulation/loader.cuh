@@ -8,27 +8,12 @@
 #include "common/timer.cuh"
 #include "common/types.cuh"
 #include "emulation/cta.cuh"
+#include "emulation/primitives.cuh"
 #include "emulation/tile_sources.cuh"
 #include "emulation/waits.cuh"
 #include "megamoe/row_counter.cuh"
 
 namespace xstage::emulation {
-
-__device__ __forceinline__ void put_queued(QueuedTile* entry, QueuedTile tile) {
-    asm volatile("st.volatile.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(shared_address(entry)), "r"(tile.ready),
-                 "r"(tile.mainloop_cycles), "r"(tile.slot_offset_cycles), "r"(tile.signals_at_end)
-                 : "memory");
-}
-
-__device__ __forceinline__ QueuedTile get_queued(const QueuedTile* entry) {
-    QueuedTile tile;
-    asm volatile("ld.volatile.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(tile.ready), "=r"(tile.mainloop_cycles), "=r"(tile.slot_offset_cycles),
-                   "=r"(tile.signals_at_end)
-                 : "r"(shared_address(entry))
-                 : "memory");
-    return tile;
-}
 
 // One thread.
 template <typename Tiles>

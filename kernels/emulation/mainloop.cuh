@@ -8,7 +8,7 @@
 #include "common/timer.cuh"
 #include "common/types.cuh"
 #include "emulation/cta.cuh"
-#include "emulation/loader.cuh"
+#include "emulation/primitives.cuh"
 #include "emulation/waits.cuh"
 #include "megamoe/row_counter.cuh"
 

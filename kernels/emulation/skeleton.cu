@@ -20,6 +20,7 @@
 #include "emulation/cta.cuh"
 #include "emulation/loader.cuh"
 #include "emulation/mainloop.cuh"
+#include "emulation/primitives.cuh"
 #include "emulation/stores.cuh"
 #include "emulation/storing.cuh"
 #include "emulation/tile_sources.cuh"
@@ -118,6 +119,7 @@ __device__ Cta make_cta(const SkeletonArguments& arguments, u32 lane, char* shar
             reinterpret_cast<QueuedTile*>(shared + at.queue),
             reinterpret_cast<TileLinks*>(shared + at.links),
             nullptr,
+            reinterpret_cast<u32*>(shared + at.words),
             reinterpret_cast<TileMoments*>(shared + at.moments),
             tiles};
 }
@@ -148,10 +150,10 @@ __device__ u32 kept_tiles(const Cta& cta) {
 
 // Runs each role on its threads and leaves the totals in `totals`.
 template <typename Tiles>
-__device__ void run_roles(const Cta& cta, Tiles& tiles, LaneTotals& totals, char* shared) {
+__device__ void run_roles(const Cta& cta, Tiles& tiles, LaneTotals& totals) {
     if (threadIdx.x < kIssueThreads) {
 #if STORE_FLAVOUR == 0
-        VectorIssueRole issue(cta, reinterpret_cast<u32*>(shared + cta.arguments.shared.words));
+        VectorIssueRole issue(cta);
         issue.run();
         if (threadIdx.x == 0) {
             totals.issue = issue.totals();
@@ -181,7 +183,7 @@ using namespace xstage::emulation;
 
 extern "C" __global__ void __launch_bounds__(kThreads, 1)
     skeleton(const __grid_constant__ SkeletonArguments arguments) {
-    extern __shared__ __align__(128) char shared[];
+    char* shared = dynamic_shared_memory();
     __shared__ LaneTotals totals;
     __shared__ LaneRecord record;
     __shared__ u64 start_ns;
@@ -219,7 +221,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
 #else
     ListedTiles tiles(cta.tiles);
 #endif
-    run_roles(cta, tiles, totals, shared);
+    run_roles(cta, tiles, totals);
     __syncthreads();
     if (threadIdx.x == 0) {
         const ClockPair end = read_clock_pair();

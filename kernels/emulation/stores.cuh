@@ -8,6 +8,7 @@
 #include "common/store.cuh"
 #include "common/types.cuh"
 #include "emulation/cta.cuh"
+#include "emulation/primitives.cuh"
 
 namespace xstage::emulation {
 
@@ -39,22 +40,7 @@ struct BulkStores {
 };
 
 // The issue role of flavour st.v4.
-constexpr u32 kIssueBarrier = 1;  // number of the role's own hardware barrier; 0 is the CTA's
 constexpr u32 kVectorThreads = 256;
-
-// Barrier of the issue role that needs `value` of every thread; true if it is ~0 of any.
-__device__ __forceinline__ bool issue_barrier(u32 value) {
-    u32 any;
-    asm volatile(
-        "{\n\t.reg .pred mine, any;\n\t"
-        "setp.eq.u32 mine, %1, 0xffffffff;\n\t"
-        "barrier.cta.red.or.pred any, %2, %3, mine;\n\t"
-        "selp.u32 %0, 1, 0, any;\n\t}"
-        : "=r"(any)
-        : "r"(value), "n"(kIssueBarrier), "n"(kVectorThreads)
-        : "memory");
-    return any != 0;
-}
 
 // 16 bytes a thread, a few loads ahead of their stores. `phase`: of `from` in the tile.
 __device__ __forceinline__ void store_vectors(char* to, const char* from, u32 bytes, u32 phase, u32 number,
@@ -88,13 +74,12 @@ struct VectorStores {
                       burst.number, thread);
         store_vectors(burst.remote, burst.from, burst.remote_bytes, 0, burst.number, thread);
         // A barrier alone is passed while stores still queue in the load/store unit. No thread's word is ~0.
-        issue_barrier(round_trip_behind_stores(word, thread));
+        any_is_ones<kVectorThreads>(round_trip_behind_stores(word, thread));
     }
 
-    // Trap 8 on purpose: waits for all outstanding stores of the role.
     __device__ static void await_visibility() {
-        asm volatile("fence.sc.sys;" ::: "memory");
-        issue_barrier(0);
+        await_visibility_to_system();
+        any_is_ones<kVectorThreads>(0);
     }
 };
 

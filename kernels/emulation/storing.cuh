@@ -7,6 +7,7 @@
 #include "common/timer.cuh"
 #include "common/types.cuh"
 #include "emulation/cta.cuh"
+#include "emulation/primitives.cuh"
 #include "emulation/stores.cuh"
 #include "emulation/waits.cuh"
 #include "megamoe/row_counter.cuh"
@@ -93,8 +94,8 @@ protected:
 // Flavour st.v4: all threads of the role call `run`; thread 0 keeps the totals.
 class VectorIssueRole : StoringRole {
 public:
-    __device__ VectorIssueRole(const Cta& cta, u32* words)
-        : StoringRole(cta, Role::issue), thread_(threadIdx.x), word_(words + threadIdx.x) {}
+    __device__ explicit VectorIssueRole(const Cta& cta)
+        : StoringRole(cta, Role::issue), thread_(threadIdx.x), word_(cta.words + threadIdx.x) {}
 
     using StoringRole::totals;
 
@@ -102,7 +103,7 @@ public:
         for (u32 place = 0; place < cta_.tiles.count; ++place) {
             look_up(place);
             // All threads or none give up, and no thread still looks at full[slot] once one has arrived at free[slot].
-            if (issue_barrier(await_turn(place) ? 0 : ~0u)) {
+            if (any_is_ones<kVectorThreads>(await_turn(place) ? 0 : ~0u)) {
                 return;
             }
             if (mine_) {

@@ -5,6 +5,7 @@
 #include "common/timer.cuh"
 #include "common/types.cuh"
 #include "emulation/arguments.cuh"
+#include "emulation/primitives.cuh"
 
 namespace xstage::emulation {
 
@@ -29,18 +30,6 @@ struct Waiter {
         }
     }
 };
-
-__device__ __forceinline__ bool phase_is_complete(const Mbarrier& barrier, u32 parity) {
-    u32 complete;
-    asm volatile(
-        "{\n\t.reg .pred done;\n\t"
-        "mbarrier.try_wait.parity.shared::cta.b64 done, [%1], %2;\n\t"
-        "selp.u32 %0, 1, 0, done;\n\t}"
-        : "=r"(complete)
-        : "r"(barrier.address()), "r"(parity)
-        : "memory");
-    return complete != 0;
-}
 
 // Waits for lap `lap` of a slot's barrier; `laps_seen` tells the host how far it is, 0 or 1 lap back.
 __device__ __forceinline__ bool wait_for_lap(const Waiter& waiter, const Mbarrier& barrier, u32 lap, Wait wait,

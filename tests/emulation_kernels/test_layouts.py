@@ -11,7 +11,7 @@ from xstage_tune.assets import data_dir
 from xstage_tune.devices.cuda import skeletons_layout as layout
 from xstage_tune.devices.cuda.compiler import KernelCompileError, compile_kernel
 from xstage_tune.devices.cuda.destination import VERIFY_EXTENTS_ARGUMENTS
-from xstage_tune.devices.cuda.skeletons_extents import EXTENT
+from xstage_tune.devices.cuda.extents import EXTENT
 from xstage_tune.devices.cuda.skeletons_scheduler import SCHEDULER_PARAMETERS
 
 STRUCTS = {

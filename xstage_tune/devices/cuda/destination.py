@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from xstage_tune.devices.base import BurstPoint, CopyRate, StorePath, Verification
 from xstage_tune.devices.cuda.driver import check, launch, synchronize
+from xstage_tune.devices.cuda.extents import count_extent_mismatches
 from xstage_tune.devices.cuda.memory import GpuMemory, PinnedMemory, enable_peer_access
 from xstage_tune.devices.cuda.pattern import count_mismatches
-from xstage_tune.devices.cuda.skeletons_extents import count_extent_mismatches
 from xstage_tune.devices.cuda.variants import VERIFY, VERIFY_EXTENTS, KernelVariant
 from xstage_tune.errors import DeviceError, UsageError
 

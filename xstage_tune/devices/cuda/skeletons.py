@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from cuda.core import Kernel
@@ -17,12 +17,13 @@ from xstage_tune.devices.cuda.driver import launch, synchronize
 from xstage_tune.devices.cuda.gpu import DESTINATION_BYTES, Gpu
 from xstage_tune.devices.cuda.memory import GpuMemory
 from xstage_tune.devices.cuda.pattern import nonce
-from xstage_tune.devices.cuda.skeletons_extents import TileRings, extents_of, tile_rings
-from xstage_tune.devices.cuda.skeletons_layout import CONTROL, SKELETON_ARGUMENTS, THREADS, TILE_MOMENTS
+from xstage_tune.devices.cuda.skeletons_arguments import add_destination, launch_arguments
+from xstage_tune.devices.cuda.skeletons_extents import TileRings, local_extents, remote_extents, tile_rings
+from xstage_tune.devices.cuda.skeletons_layout import CONTROL, THREADS
 from xstage_tune.devices.cuda.skeletons_plan import LaunchPlan, Target, plan_launch, ring_slot_bytes
 from xstage_tune.devices.cuda.skeletons_result import (
     Recorded,
-    empty_totals,
+    empty_record,
     lane_totals,
     raise_fault,
     require_order,
@@ -30,7 +31,6 @@ from xstage_tune.devices.cuda.skeletons_result import (
 )
 from xstage_tune.devices.cuda.variants import skeleton_variant
 from xstage_tune.devices.skeletons import Skeleton, SkeletonRun
-from xstage_tune.spans import LANE_DTYPE
 
 #: What a launch may take: the recorder counts a lane's cycles in 32 bits, 2.1 s at 2 GHz.
 MOST_LAUNCH_NS = 2e9
@@ -38,6 +38,7 @@ MOST_LAUNCH_NS = 2e9
 _LAUNCH_TIMEOUT_S = 5.0
 #: A lane's clock pairs are this far apart when they tell the clock to 0.01%.
 _CLOCK_NS = 1e6
+_LEAST_BYTES = 4
 
 
 class CudaSkeletons:
@@ -107,15 +108,12 @@ class CudaSkeletons:
         remote_rings = tile_rings(remote.nbytes, plan.lanes, ring_slot_bytes(plan.remote_bytes), number)
         local_rings = tile_rings(self._own.nbytes, plan.lanes, ring_slot_bytes(plan.local_bytes), number)
         kernel, compiled = self._kernel(skeleton.flavour, listed=skeleton.scheduling is None)
-        with _Buffers(self._gpu, plan) as buffers:
-            arguments = buffers.arguments(self._most_launch_ns)
+        with _Buffers(self._gpu) as buffers:
+            arguments = launch_arguments(plan, buffers, self._most_launch_ns)
             arguments["control"] = self._control.address
             arguments["nonce"] = launch_nonce
-            for name, owner, rings in (("remote", remote, remote_rings), ("local", self._own, local_rings)):
-                arguments[name] = owner.address
-                arguments[f"{name}_ring_bytes"] = rings.ring_bytes
-                arguments[f"{name}_slot_bytes"] = rings.slot_bytes
-                arguments[f"first_{name}_slot"] = rings.first_slot
+            add_destination(arguments, "remote", remote.address, remote_rings)
+            add_destination(arguments, "local", self._own.address, local_rings)
             order = "listed" if skeleton.scheduling is None else "megamoe"
             recorded, info = self._gpu.measure(
                 lambda: self._launch(kernel, plan, arguments, buffers),
@@ -162,7 +160,10 @@ class CudaSkeletons:
         control = np.zeros(1, CONTROL)
         self._control.read_into(control, self._gpu.stream)
         raise_fault(control[0]["fault"], plan)
-        return buffers.read(int(control[0]["start_ns"]))
+        recorded = empty_record(plan, int(control[0]["start_ns"]))
+        for name in ("lanes", "totals", "moments"):
+            buffers.read_into(getattr(recorded, name), int(arguments[name][0]))
+        return recorded
 
     def _verify(
         self,
@@ -172,13 +173,10 @@ class CudaSkeletons:
         local_rings: TileRings,
         launch_nonce: int,
     ) -> Verification:
-        """Have both owners check what the launch left: remote bytes first in a tile, then local ones."""
-        lane, place = plan.lane_of_tile, plan.place_of_tile
+        """Have both owners check what the launch left."""
         checks = (
-            remote.verify_extents(extents_of(remote_rings, lane, place, plan.remote_bytes, 0), launch_nonce),
-            self._own.verify_extents(
-                extents_of(local_rings, lane, place, plan.local_bytes, plan.remote_bytes), launch_nonce
-            ),
+            remote.verify_extents(remote_extents(plan, remote_rings), launch_nonce),
+            self._own.verify_extents(local_extents(plan, local_rings), launch_nonce),
         )
         return Verification(
             checked_bytes=sum(check.checked_bytes for check in checks),
@@ -208,88 +206,36 @@ class CudaSkeletons:
 class _Buffers:
     """A launch's tables and records in the GPU's memory, for as long as it runs."""
 
-    def __init__(self, gpu: Gpu, plan: LaunchPlan) -> None:
-        self._gpu, self._plan = gpu, plan
-        self._held: list[GpuMemory] = []
+    def __init__(self, gpu: Gpu) -> None:
+        self._gpu = gpu
+        self._held: dict[int, GpuMemory] = {}
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for memory in self._held:
+        for memory in self._held.values():
             memory.close()
 
-    def arguments(self, most_launch_ns: float) -> NDArray[np.void]:
-        """The launch's arguments without destinations; puts all that they point to on the GPU."""
-        plan, skeleton = self._plan, self._plan.skeleton
-        arguments = np.zeros(1, SKELETON_ARGUMENTS)
-        arguments["duration_ns"] = int(most_launch_ns)
-        self._lanes = self._allocate(plan.lanes * LANE_DTYPE.itemsize)
-        self._totals = self._allocate(empty_totals(plan.lanes).nbytes)
-        self._moments = self._allocate(max(1, plan.lanes * plan.most_kept) * TILE_MOMENTS.itemsize)
-        counters = self._allocate(4 * max(1, skeleton.streams.counters))
-        counters.fill_zero(self._gpu.stream)
-        for name, memory in (
-            ("lanes", self._lanes),
-            ("totals", self._totals),
-            ("moments", self._moments),
-            ("counters", counters),
-            ("first_tile", self._copy(plan.first_tile)),
-            ("plans", self._copy(plan.plans)),
-            ("listed", None if plan.listed is None else self._copy(plan.listed)),
-            ("stores", self._copy(plan.stores)),
-        ):
-            arguments[name] = 0 if memory is None else memory.address
-        self._add_scheduler(arguments)
-        for name, offset in plan.offsets.items():
-            arguments["shared"][name] = offset
-        for name, value in (
-            ("lane_count", plan.lanes),
-            ("store_plans", plan.stores.size),
-            ("slots", skeleton.staging_slots),
-            ("slot_bytes", plan.slot_bytes),
-            ("queue_tiles", plan.queue_tiles),
-            ("most_kept", plan.most_kept),
-            ("keep_threshold", plan.keep_threshold),
-            ("dependencies", skeleton.streams.counters > 0),
-            ("some_signal", plan.some_signal),
-            ("coupled", skeleton.completion_coupled),
-        ):
-            arguments[name] = value
-        arguments["lane_of_sm"] = plan.lane_of_sm()
-        return arguments
-
-    def read(self, start_ns: int) -> Recorded:
-        """What the launch recorded."""
-        plan, stream = self._plan, self._gpu.stream
-        lanes = np.zeros(plan.lanes, LANE_DTYPE)
-        totals = empty_totals(plan.lanes)
-        moments = np.zeros((plan.lanes, plan.most_kept), TILE_MOMENTS)
-        self._lanes.read_into(lanes, stream)
-        self._totals.read_into(totals, stream)
-        if moments.size:
-            self._moments.read_into(moments, stream)
-        return Recorded(start_ns, lanes, totals, moments)
-
-    def _add_scheduler(self, arguments: NDArray[np.void]) -> None:
-        tables = self._plan.scheduler
-        if tables is None:
-            return
-        arguments["scheduler"] = tables.parameters
-        arguments["scheduler"]["tokens_per_expert"] = self._copy(tables.tokens_per_expert).address
-        arguments["scheduler"]["first_row"] = self._copy(tables.first_row).address
-        if tables.weights is not None:
-            weights = self._copy(tables.weights)
-            arguments["scheduler"]["l1_weights"] = weights.address
-            arguments["scheduler"]["l2_weights"] = weights.address + tables.weights[0].nbytes
-
-    def _copy(self, table: NDArray[np.generic]) -> GpuMemory:
-        memory = self._allocate(max(4, table.nbytes))
+    def put(self, table: NDArray[Any]) -> int:
+        """See :class:`~xstage_tune.devices.cuda.skeletons_arguments.LaunchMemory`."""
+        memory = self._allocate(table.nbytes)
         if table.nbytes:
             memory.write(np.ascontiguousarray(table), self._gpu.stream)
-        return memory
+        return memory.address
+
+    def room(self, nbytes: int) -> int:
+        """See :class:`~xstage_tune.devices.cuda.skeletons_arguments.LaunchMemory`."""
+        memory = self._allocate(nbytes)
+        memory.fill_zero(self._gpu.stream)
+        return memory.address
+
+    def read_into(self, target: NDArray[Any], address: int) -> None:
+        """Copy what was recorded at an address of :meth:`room`, and wait."""
+        if target.nbytes:
+            self._held[address].read_into(target, self._gpu.stream)
 
     def _allocate(self, nbytes: int) -> GpuMemory:
-        memory = GpuMemory(self._gpu.device, nbytes, self._gpu.device)
-        self._held.append(memory)
+        memory = GpuMemory(self._gpu.device, max(_LEAST_BYTES, nbytes), self._gpu.device)
+        self._held[memory.address] = memory
         return memory

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from xstage_tune.devices.cuda.skeletons_layout import LANE_TOTALS
+from xstage_tune.devices.cuda.skeletons_layout import LANE_TOTALS, TILE_MOMENTS
 from xstage_tune.devices.cuda.skeletons_plan import LaunchPlan
 from xstage_tune.devices.skeletons import LANE_TOTALS_DTYPE
 from xstage_tune.devices.streams import Ints
 from xstage_tune.errors import DeviceError, FindingError
-from xstage_tune.spans import SPAN_DTYPE, SpanKind, SpanTable
+from xstage_tune.spans import LANE_DTYPE, SPAN_DTYPE, SpanKind, SpanTable
 
 MAINLOOP_ROLE = 0
 ISSUE_ROLE = 1
@@ -43,6 +43,16 @@ class Recorded:
     lanes: NDArray[np.void]
     totals: NDArray[np.void]
     moments: NDArray[np.void]
+
+
+def empty_record(plan: LaunchPlan, start_ns: int) -> Recorded:
+    """Room for what a launch records."""
+    return Recorded(
+        start_ns=start_ns,
+        lanes=np.zeros(plan.lanes, LANE_DTYPE),
+        totals=np.zeros(plan.lanes, LANE_TOTALS),
+        moments=np.zeros((plan.lanes, plan.most_kept), TILE_MOMENTS),
+    )
 
 
 def raise_fault(fault: NDArray[np.void], plan: LaunchPlan) -> None:
@@ -142,8 +152,3 @@ def lane_totals(recorded: Recorded, ns_per_tick: NDArray[np.float64]) -> NDArray
     began_ns = lanes["timer_begin_ns"].astype(np.int64) - recorded.start_ns
     totals["finish_ns"] = np.where(finish > 0, began_ns + after_begin * ns_per_tick, 0.0)
     return totals
-
-
-def empty_totals(lanes: int) -> NDArray[np.void]:
-    """Room for the totals of a launch."""
-    return np.zeros(lanes, LANE_TOTALS)
