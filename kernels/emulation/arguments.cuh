@@ -160,7 +160,7 @@ struct SkeletonArguments {
     u32 nonce;
     u32 dependencies;  // 0: Linear-2 waits for nothing
     u32 some_signal;   // 1: some tiles raise counters when stored
-    u32 coupled;       // 1: a slot is freed when its tile's stores are visible to their owner
+    u32 coupled;       // 1: a slot is freed when its tile's remote stores are visible to their owner
     u16 lane_of_sm[kMaxSms];
 };
 static_assert(sizeof(SkeletonArguments) == 112 + 64 + 44 + 60 + 512);

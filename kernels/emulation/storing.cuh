@@ -52,8 +52,12 @@ protected:
         spin_until_cycle(begin_ + staging_cycles_);
     }
 
+    // Whether the tile keeps its slot until its remote owner could see it.
+    __device__ bool is_coupled() const { return cta_.arguments.coupled != 0 && burst_.remote_bytes != 0; }
+
     // One thread of the role: adds up a stored tile.
     __device__ void account(u64 accepted, u64 freed) {
+        // The other role may have stored the next tile by now; a number that is one too low does no harm.
         *reinterpret_cast<volatile u32*>(cta_.stored) = burst_.number + 1;
         ++totals_.tiles;
         totals_.issue_cycles += accepted - begin_;
@@ -110,11 +114,12 @@ public:
                 begin();
                 VectorStores::store(burst_, thread_, word_);
                 const u64 accepted = sm_clock();
-                if (cta_.arguments.coupled != 0) {
+                u64 freed = accepted;
+                if (is_coupled()) {
                     VectorStores::await_visibility();
+                    freed = sm_clock();
                 }
                 if (thread_ == 0) {
-                    const u64 freed = cta_.arguments.coupled != 0 ? sm_clock() : accepted;
                     arrive_free();
                     account(accepted, freed);
                 }
@@ -148,10 +153,11 @@ public:
                 begin();
                 BulkStores::store(burst_);
                 const u64 accepted = sm_clock();
-                if (cta_.arguments.coupled != 0) {
+                u64 freed = accepted;
+                if (is_coupled()) {
                     BulkStores::await_visibility();
+                    freed = sm_clock();
                 }
-                const u64 freed = cta_.arguments.coupled != 0 ? sm_clock() : accepted;
                 arrive_free();
                 account(accepted, freed);
             } else {

@@ -1,11 +1,12 @@
 // Counters in global memory by which Linear-2 learns that its row's Linear-1 outputs are there; one word a row.
 //
-// What a fence does behind remote stores. A release at GPU scope makes all that its thread has written, or has seen
-// written through the CTA's barriers, visible before the counter moves: the SM waits for its outstanding stores, and
-// the remote ones among them may take as long as the whole backlog drains (tens of us). The counter protects local
-// Linear-1 output only. So the output leaves as bulk copies of one thread that stores nothing else and takes part in
-// no barrier with those that store remotely: `bulk_wait_complete` says that these copies, and no others, are visible
-// to that thread, and its release has nothing else to order. That is what `raise_counter` expects of its caller.
+// What a fence does behind remote stores. A release at GPU scope makes all that its thread has written, or has learnt
+// of through the CTA's barriers, visible before the counter moves, remote stores included: behind a backlog, tens of
+// us if the SM waits for them to drain. The counter protects local Linear-1 output only. So the output leaves as bulk
+// copies of one thread that stores nothing else: `bulk_wait_complete` then waits for these copies and no others, and
+// no thread that stores remotely is held up by the release. What is left is what the release itself waits for: on an
+// H200 with stores to host memory, copies and release together took 0.7 us on average in interleaved order and 1.2 to
+// 1.4 us in waves, so it did not wait for the path to drain. Of stores to a peer it is not known.
 #pragma once
 
 #include "common/types.cuh"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -29,6 +28,7 @@ from xstage_tune.devices.cuda.skeletons_result import (
     require_order,
     span_table,
 )
+from xstage_tune.devices.cuda.sources import hash_sources, kernels_root, read_sources
 from xstage_tune.devices.cuda.variants import skeleton_variant
 from xstage_tune.devices.skeletons import Skeleton, SkeletonRun
 
@@ -52,6 +52,10 @@ class CudaSkeletons:
     """
 
     def __init__(self, gpu: Gpu, most_launch_ns: float = MOST_LAUNCH_NS) -> None:
+        source = skeleton_variant("st.v4", listed=False).source
+        kernels = hash_sources(read_sources(source, kernels_root()))
+        #: The GPU and the kernels: times of others are not comparable.
+        self.identity = f"emulation on {gpu.device.name}, kernels {kernels[:12]}"
         self._gpu = gpu
         self._most_launch_ns = most_launch_ns
         self._control = GpuMemory(gpu.device, CONTROL.itemsize, gpu.device)
@@ -68,12 +72,6 @@ class CudaSkeletons:
             DeviceError: no driver, no such GPU.
         """
         return cls(Gpu.open(index))
-
-    @cached_property
-    def identity(self) -> str:
-        """The GPU and the kernels: times of others are not comparable."""
-        sources = self._gpu.load(skeleton_variant("st.v4", listed=False)).compiled.sha256
-        return f"emulation on {self._gpu.device.name}, kernels {sources[:12]}"
 
     def describe(self) -> DeviceDescription:
         """Identity of the GPU, its driver and its links."""
