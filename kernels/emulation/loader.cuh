@@ -31,9 +31,13 @@ public:
             if (found < count && found < stored() + cta_.arguments.queue_tiles) {
                 find(found++);
             }
-            if (passed < found && is_complete(passed)) {
+            if (passed == found) {
+                pause_ns(kPauseNs);  // all that has room in the queue has been passed
+            } else if (is_complete(passed)) {
                 pass(passed++);
-            } else if (global_timer_ns() > waiter.deadline_ns) {
+                continue;
+            }
+            if (global_timer_ns() > waiter.deadline_ns) {
                 give_up(waiter, passed, found);
                 break;
             }
@@ -42,6 +46,9 @@ public:
     }
 
 private:
+    // A tile stored frees room for one of several that the loader is ahead: no mainloop waits for this.
+    static constexpr u32 kPauseNs = 500;
+
     __device__ u32 stored() const { return *reinterpret_cast<volatile u32*>(cta_.stored); }
 
     __device__ void find(u32 place) {

@@ -57,6 +57,9 @@ __device__ __forceinline__ bool any_is_ones(u32 value) {
     return any != 0;
 }
 
+// For waits that are part of no span: leaves the SM's units to the others.
+__device__ __forceinline__ void pause_ns(u32 about_ns) { __nanosleep(about_ns); }
+
 // Trap 8 on purpose: waits until this thread's stores are visible to every processor of the system.
 __device__ __forceinline__ void await_visibility_to_system() { asm volatile("fence.sc.sys;" ::: "memory"); }
 

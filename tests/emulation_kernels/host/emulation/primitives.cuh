@@ -2,6 +2,7 @@
 #pragma once
 
 #include "common/mbarrier.cuh"
+#include "common/timer.cuh"
 #include "common/types.cuh"
 #include "emulation/arguments.cuh"
 
@@ -38,6 +39,8 @@ template <u32 kThreads>
 bool any_is_ones(u32 value) {
     return any_is_ones_of(kThreads, value);
 }
+
+inline void pause_ns(u32 about_ns) { sleep_until_ns(global_timer_ns() + about_ns); }
 
 inline void await_visibility_to_system() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 
