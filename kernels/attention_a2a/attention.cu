@@ -2,12 +2,13 @@
 // attention without a kernel of its own.
 //
 // Persistent CTAs of one producer warp and two or three consumer warpgroups. The producer keeps copies of Q, K and V
-// coming. Each consumer owns 64 rows of a tile from the first score to the last store: it stages the finished rows
-// and stores each to the rank that owns its token, whatever memory that rank's base pointer names. Without
-// `epochs` and with one rank in local memory the same kernel is the attention alone.
+// coming. Each consumer owns 64 rows of a tile from the first score on: it stages the finished rows and stores each to
+// the rank that owns its token, whatever memory that rank's base pointer names; or it leaves the storing to a warp of
+// its own and goes on. With one rank, in local memory, and no `epochs` the same kernel is the attention alone.
 #include "attention_a2a/completion.cuh"
 #include "attention_a2a/output.cuh"
 #include "attention_a2a/q_loop.cuh"
+#include "attention_a2a/storer.cuh"
 
 namespace xstage {
 
@@ -28,9 +29,25 @@ __device__ __forceinline__ void consume(const AttentionArguments& arguments, con
     spans.close(arguments, consumer, index, writer.barrier());
     writer.finish(arguments.complete);
     if (arguments.complete) {
-        named_barrier_sync(kConsumersBarrier, kConsumerThreads);
+        named_barrier_sync(kStoredBarrier, kStoringThreads);
         if (consumer == 0 && threadIdx.x % kWarpgroupThreads == 0) {
             complete_epoch(arguments);
+        }
+    }
+}
+
+// The warpgroup without products: a warp that loads, and where stores are paced one for each consumer that stores.
+__device__ __forceinline__ void move_data(const AttentionArguments& arguments, const TileGrid& grid,
+                                          Pipeline& pipeline, char* shared) {
+    const u32 warp = threadIdx.x % kWarpgroupThreads / kWarpThreads;
+    if (warp == 0) {
+        if (threadIdx.x % kWarpThreads == 0) {
+            produce(arguments, grid, pipeline, shared);
+        }
+    } else if (kPaced && warp <= kConsumers) {
+        Storer(pipeline, shared, warp - 1, arguments).run(arguments, grid);
+        if (arguments.complete) {
+            named_barrier_arrive(kStoredBarrier, kStoringThreads);
         }
     }
 }
@@ -50,10 +67,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
     __syncthreads();
     const u32 warpgroup = warp_uniform(threadIdx.x / kWarpgroupThreads);
     if (warpgroup == kConsumers) {
-        release_registers<kProducerRegisters>();
-        if (threadIdx.x == kConsumerThreads) {
-            produce(arguments, grid, pipeline, shared);
-        }
+        release_registers<kLoadRegisters>();
+        move_data(arguments, grid, pipeline, shared);
     } else {
         claim_registers<kConsumerRegisters>();
         consume(arguments, grid, pipeline, shared, warpgroup);

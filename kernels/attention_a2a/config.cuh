@@ -6,14 +6,15 @@
 //   KV_STAGES        buffers of K, and as many of V
 //   OUTPUT_STAGING   where a finished tile waits for its stores: 0 in Q's buffer, 1 in those of V, 2 or 3 in one or
 //                    two of its own
-//   STORE_FLAVOUR    0 16-byte stores of all consumer threads, 1 tensor copies out of the staging buffer
+//   STORE_FLAVOUR    0 16-byte stores: of the consumers, all at once, or out of a buffer of its own by a storer warp,
+//                    spread over the next Q-loop; 1 tensor copies out of the staging buffer
 //   RECORD_SPANS     1 records the spans of every tile
 //   SHARED_BYTES     what the host reserves of shared memory, which must be what is used here
 //   OMIT_COMPLETION  0; 1 leaves the fence out and 2 the signal: wrong kernels, on which the checks are tested
 //
-//   block_m  warpgroups  registers a thread  what limits block_n at head_dim 128
-//   128      2           240                 176: shared memory (208 KiB with two stages)
-//   192      3           160                 128: shared memory and registers, without the overlap of products
+//   block_m  consumers  registers a thread  what limits block_n at head_dim 128
+//   128      2          240                 176: shared memory (208 KiB with two stages)
+//   192      3          160                 128: shared memory and registers, without the overlap of products
 #pragma once
 
 #include "common/types.cuh"
@@ -36,14 +37,16 @@ constexpr u32 kStagingSlots = OUTPUT_STAGING == 3 ? 2 : 1;
 enum class StoreFlavour { register_stores, tensor_copies };
 constexpr StoreFlavour kStoreFlavour = STORE_FLAVOUR == 0 ? StoreFlavour::register_stores : StoreFlavour::tensor_copies;
 
+constexpr bool kPaced = kStaging == Staging::dedicated && kStoreFlavour == StoreFlavour::register_stores;
+
 constexpr u32 kWarpgroupRows = 64;
 constexpr u32 kConsumers = kBlockM / kWarpgroupRows;
 constexpr u32 kConsumerWarps = 4 * kConsumers;
 constexpr u32 kConsumerThreads = kConsumers * kWarpgroupThreads;
 constexpr u32 kThreads = kConsumerThreads + kWarpgroupThreads;
-// Together at most the 64 K registers of an SM.
-constexpr u32 kProducerRegisters = kConsumers == 2 ? 24 : 32;
-constexpr u32 kConsumerRegisters = kConsumers == 2 ? 240 : 160;
+// Together at most the 64 K registers of an SM. A storer warp needs more than the loading one.
+constexpr u32 kLoadRegisters = kConsumers == 2 ? (kPaced ? 40 : 24) : (kPaced ? 56 : 32);
+constexpr u32 kConsumerRegisters = kConsumers == 2 ? (kPaced ? 232 : 240) : (kPaced ? 152 : 160);
 
 // Scores of one KV tile, probabilities of the one before, and the output, in registers at once; else one after the
 // other. Besides them the Q-loop needs 28.
@@ -78,5 +81,9 @@ static_assert(SHARED_BYTES >= kRecordingOffset && (kRecordSpans || SHARED_BYTES 
 constexpr u32 kWarpgroupBarrier = 1;
 constexpr u32 kTurnBarrier = kWarpgroupBarrier + kConsumers;
 constexpr u32 kConsumersBarrier = kTurnBarrier + kConsumers;
+constexpr u32 kStoredBarrier = kConsumersBarrier + 1;
+
+// All that store output.
+constexpr u32 kStoringThreads = kConsumerThreads + (kPaced ? kConsumers * kWarpThreads : 0);
 
 }  // namespace xstage

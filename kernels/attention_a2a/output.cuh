@@ -1,37 +1,33 @@
 // From the registers of a consumer warpgroup to the ranks that own the tile's tokens, by way of shared memory.
-//
-// A warpgroup's 64 rows are staged as tiles of 128-byte rows, 128-byte swizzled, which both the writing threads and
-// the tensor copies get at without bank conflicts.
 #pragma once
 
-#include "attention_a2a/arguments.cuh"
 #include "attention_a2a/pipeline.cuh"
+#include "attention_a2a/rows.cuh"
 #include "attention_a2a/softmax.cuh"
 #include "attention_a2a/tile_spans.cuh"
-#include "common/store.cuh"
 
 namespace xstage {
 
 class TileWriter {
 public:
     __device__ TileWriter(Pipeline& pipeline, char* shared, u32 consumer, const AttentionArguments& arguments)
-        : pipeline_(pipeline),
-          staging_(shared + kStagingOffset + consumer * kWarpgroupTileBytes),
-          consumer_(consumer),
-          epoch_slot_(arguments.epochs == nullptr ? 0 : *static_cast<volatile u32*>(&arguments.epochs->epoch) & 1) {}
+        : pipeline_(pipeline), shared_(shared), consumer_(consumer), epoch_slot_(epoch_slot(arguments)) {}
 
     __device__ u32 barrier() const { return kWarpgroupBarrier + consumer_; }
 
     // `index`: of the tile on this CTA.
     __device__ __forceinline__ void write(const AttentionArguments& arguments, u32 rows_per_rank, Tile tile, u32 index,
                                           const float (&output)[kOutputs], TileSpans& spans) {
-        const char* slot = staging_ + (kStagingSlots == 2 ? index % 2 * (kConsumers * kWarpgroupTileBytes) : 0);
+        const char* slot = staging_slot(shared_, consumer_, index);
         spans.end(kMainloopSpan, index);
-        wait_for_slot();
+        wait_for_slot(index);
         spans.end(kStagingStallSpan, index);
         stage(slot, output);
         const u32 first_row = tile.block * kBlockM + consumer_ * kWarpgroupRows;
-        if (kStoreFlavour == StoreFlavour::register_stores) {
+        if constexpr (kPaced) {
+            __syncwarp();
+            arrive_warp(pipeline_.staged_full[consumer_][index % kStagingSlots]);
+        } else if constexpr (kStoreFlavour == StoreFlavour::register_stores) {
             __syncwarp();  // a warp stores the rows that it staged
             store_rows(arguments, rows_per_rank, tile.head, first_row, slot);
             spans.wait_for_stores(barrier());
@@ -41,7 +37,6 @@ public:
             store_box_or_rows(arguments, rows_per_rank, tile.head, first_row, slot);
         }
         spans.end(SpanKind::issue, index);
-        release_slot();
     }
 
     // After the last tile. Copies still read the staging buffer, which must outlive them; where the epoch is completed
@@ -60,36 +55,28 @@ private:
     __device__ static bool elected() { return threadIdx.x % kWarpgroupThreads == 0; }
 
     // Until nobody reads what the staging slot held before.
-    __device__ __forceinline__ void wait_for_slot() const {
-        if (kStaging == Staging::alias_value) {
+    __device__ __forceinline__ void wait_for_slot(u32 index) const {
+        if constexpr (kStaging == Staging::alias_value) {
             named_barrier_sync(kConsumersBarrier, kConsumerThreads);  // all are done with V
-        } else if (kStaging == Staging::alias_query) {
+        } else if constexpr (kStaging == Staging::alias_query) {
             named_barrier_sync(barrier(), kWarpgroupThreads);  // all warps are done with these rows of Q
-        } else if (kStoreFlavour == StoreFlavour::tensor_copies) {
+        } else if constexpr (kPaced) {
+            pipeline_.staged_empty[consumer_][index % kStagingSlots].wait((index / kStagingSlots + 1) % 2);
+        } else {
             if (elected()) {
                 bulk_wait_sources_read_but<kStagingSlots - 1>();
             }
             named_barrier_sync(barrier(), kWarpgroupThreads);
-        } else {
-            __syncwarp();
         }
     }
 
     // Hands the slot back to the producer where it is a part of Q's or V's buffer.
     __device__ __forceinline__ void release_slot() const {
-        if (kStaging == Staging::dedicated) {
-            return;
+        if constexpr (kStaging != Staging::dedicated) {
+            fence_shared_for_bulk();  // the slot was read and written by threads, and copies write it next
+            __syncwarp();
+            arrive_warp(kStaging == Staging::alias_query ? pipeline_.query_empty : pipeline_.alias_empty);
         }
-        fence_shared_for_bulk();  // the slot was read and written by threads, and copies write it next
-        __syncwarp();
-        arrive_warp(kStaging == Staging::alias_query ? pipeline_.query_empty : pipeline_.staging_empty);
-    }
-
-    // Place of 16 bytes of a row.
-    static __device__ __forceinline__ u32 staged(u32 slot, u32 row, u32 vector) {
-        constexpr u32 kVectors = kSwizzleRowBytes / 16;
-        return slot + vector / kVectors * (kWarpgroupRows * kSwizzleRowBytes) + row * kSwizzleRowBytes +
-               ((vector % kVectors) ^ (row % 8)) * 16;
     }
 
     __device__ __forceinline__ void stage(const char* slot, const float (&output)[kOutputs]) const {
@@ -98,41 +85,30 @@ private:
 #pragma unroll
         for (u32 pair = 0; pair < kHeadDim / 16; ++pair) {
             const float* o = &output[8 * pair];
-            store_matrices(staged(shared_address(slot), row, 2 * pair + lane / 16),
+            store_matrices(staged_vector(slot, row, 2 * pair + lane / 16),
                            {pack_bf16(o[0], o[1]), pack_bf16(o[2], o[3]), pack_bf16(o[4], o[5]), pack_bf16(o[6], o[7])});
         }
     }
 
-    // Whole rows: 16 lanes (8 at head_dim 64) store one. The row's rank changes where the tile straddles.
+    // A warp's 16 rows, by itself.
     __device__ __forceinline__ void store_rows(const AttentionArguments& arguments, u32 rows_per_rank, u32 head,
                                                u32 first_row, const char* slot) const {
-        constexpr u32 kVectors = kRowBytes / 16;
-        constexpr u32 kRowsAtOnce = kWarpThreads / kVectors;
         constexpr u32 kSteps = 16 / kRowsAtOnce;
         const u32 lane = threadIdx.x % kWarpThreads;
-        const u32 vector = lane % kVectors;
-        const u32 row = first_row_of_warp() + lane / kVectors;
+        const u32 vector = lane % kRowVectors;
+        const u32 row = first_row_of_warp() + lane / kRowVectors;
         uint4 values[kSteps];
 #pragma unroll
         for (u32 step = 0; step < kSteps; ++step) {
-            values[step] = load_shared_v4(staged(shared_address(slot), row + step * kRowsAtOnce, vector));
+            values[step] = load_shared_v4(staged_vector(slot, row + step * kRowsAtOnce, vector));
         }
-        u32 token = first_row + row;
-        u32 rank = token / rows_per_rank;
-        u32 row_of_rank = token - rank * rows_per_rank;
-        const u64 offset = epoch_slot_ * arguments.epoch_bytes + head * kRowBytes + vector * 16;
+        // Before the stores: a fence behind them could wait for them, and the next copies for it.
+        release_slot();
+        OutputRow place(arguments, rows_per_rank, epoch_slot_, head, first_row + row, vector);
 #pragma unroll
         for (u32 step = 0; step < kSteps; ++step) {
-            if (token < arguments.tokens) {
-                store_v4(arguments.destination[rank] + offset + static_cast<u64>(row_of_rank) * arguments.token_bytes,
-                         values[step]);
-            }
-            token += kRowsAtOnce;
-            row_of_rank += kRowsAtOnce;
-            while (row_of_rank >= rows_per_rank) {
-                row_of_rank -= rows_per_rank;
-                ++rank;
-            }
+            place.store(values[step]);
+            place.advance(kRowsAtOnce);
         }
     }
 
@@ -145,7 +121,9 @@ private:
         const u32 rows = min(kWarpgroupRows, arguments.tokens - min(first_row, arguments.tokens));
         if (row_of_rank + rows > rows_per_rank) {
             store_rows(arguments, rows_per_rank, head, first_row, slot);
-        } else if (elected() && rows > 0) {
+            return;
+        }
+        if (elected() && rows > 0) {
             store_box(arguments.output[rank], slot, 0, static_cast<int>(row_of_rank), 0, static_cast<int>(head),
                       static_cast<int>(epoch_slot_));
             bulk_commit();
@@ -153,6 +131,7 @@ private:
                 bulk_wait_sources_read();
             }
         }
+        release_slot();
     }
 
     static __device__ __forceinline__ u32 first_row_of_warp() {
@@ -160,7 +139,7 @@ private:
     }
 
     Pipeline& pipeline_;
-    const char* staging_;
+    char* shared_;
     u32 consumer_;
     u32 epoch_slot_;
 };

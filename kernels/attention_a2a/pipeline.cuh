@@ -4,6 +4,7 @@
 #include "attention_a2a/config.cuh"
 #include "attention_a2a/tile_order.cuh"
 #include "common/mbarrier.cuh"
+#include "common/ring.cuh"
 
 namespace xstage {
 
@@ -14,7 +15,9 @@ struct Pipeline {
     Mbarrier key_empty[kKvStages];    // every consumer warp: its product with K is done
     Mbarrier value_full[kKvStages];   // producer's copies
     Mbarrier value_empty[kKvStages];  // every consumer warp: its product with V is done
-    Mbarrier staging_empty;           // every consumer warp: the output staged in V's buffers is read
+    Mbarrier alias_empty;             // every consumer warp: the output staged in V's buffers is read
+    Mbarrier staged_full[kConsumers][kStagingSlots];   // the consumer's four warps: their rows are staged
+    Mbarrier staged_empty[kConsumers][kStagingSlots];  // the consumer's storer warp: it has read them
     Tile tile;
 
     // One thread, before a barrier of the CTA.
@@ -27,7 +30,13 @@ struct Pipeline {
             key_empty[stage].init(kConsumerWarps);
             value_empty[stage].init(kConsumerWarps);
         }
-        staging_empty.init(kConsumerWarps);
+        alias_empty.init(kConsumerWarps);
+        for (u32 consumer = 0; consumer < kConsumers; ++consumer) {
+            for (u32 slot = 0; slot < kStagingSlots; ++slot) {
+                staged_full[consumer][slot].init(4);
+                staged_empty[consumer][slot].init(1);
+            }
+        }
         fence_barrier_init();
     }
 };

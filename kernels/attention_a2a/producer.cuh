@@ -45,7 +45,7 @@ __device__ void produce(const AttentionArguments& arguments, const TileGrid& gri
                         tile.head);
             }
             if (kStaging == Staging::alias_value && left == kv_tiles) {
-                pipeline.staging_empty.wait(parity ^ 1);  // of the tile before; passes at once on the first
+                pipeline.alias_empty.wait(parity ^ 1);  // of the tile before; passes at once on the first
             }
             load_kv(shared + kValueOffset, arguments.value, pipeline.value_full, pipeline.value_empty, values,
                     left - 1, tile.head);

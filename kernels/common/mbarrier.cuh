@@ -55,18 +55,4 @@ __device__ __forceinline__ void fence_barrier_init() {
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
 
-// Place in a ring of buffers, and the parity of its current lap.
-template <u32 kStages>
-struct RingPosition {
-    u32 stage = 0;
-    u32 parity = 0;
-
-    __device__ __forceinline__ void advance() {
-        if (++stage == kStages) {
-            stage = 0;
-            parity ^= 1;
-        }
-    }
-};
-
 }  // namespace xstage

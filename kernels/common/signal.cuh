@@ -31,4 +31,11 @@ __device__ __forceinline__ u32 fetch_add_gpu(u32* word, u32 value) {
     return before;
 }
 
+// The same without any order.
+__device__ __forceinline__ u32 fetch_add_relaxed_gpu(u32* word, u32 value) {
+    u32 before;
+    asm volatile("atom.relaxed.gpu.global.add.u32 %0, [%1], %2;" : "=r"(before) : "l"(word), "r"(value) : "memory");
+    return before;
+}
+
 }  // namespace xstage

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.attention_a2a.cases import config
-from xstage_tune.devices.cuda.attention_kernel import (
+from xstage_tune.devices.cuda.attention_arguments import (
     ATTENTION_ARGUMENTS,
     EPOCH_FAULT,
     EPOCH_STATE,

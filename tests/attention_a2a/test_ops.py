@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 import pytest
 
 from xstage_tune.devices.cuda.attention_shape import Destinations
+from xstage_tune.devices.cuda.attention_variants import SHIPPED
 from xstage_tune.errors import DeviceError, UsageError
-from xstage_tune.ops import attention_a2a
+from xstage_tune.ops import attention_a2a, default_attention_config
 from xstage_tune.ops.tensors import attention_sizes
 
 
@@ -95,3 +96,22 @@ def test_without_torch_the_error_says_so(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_importing_the_ops_imports_no_torch() -> None:
     code = "import sys, xstage_tune.ops; sys.exit('torch' in sys.modules or 'cuda' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "heads", "block_m"),
+    [
+        (8192, 3, 192),  # 129 tiles, one round, against two of 128 rows
+        (16_384, 3, 128),  # two rounds of 192 rows, three of 128: equal
+        (4096, 4, 128),  # 128 tiles of 128 rows fill one round
+        (1, 1, 128),
+    ],
+)
+def test_default_tile_fills_the_rounds(tokens: int, heads: int, block_m: int) -> None:
+    assert default_attention_config(tokens, heads, 128, sms=132).block_m == block_m
+
+
+@pytest.mark.parametrize("head_dim", [64, 128])
+@pytest.mark.parametrize("tokens", [4096, 8192])
+def test_default_variants_are_shipped(tokens: int, head_dim: int) -> None:
+    assert (default_attention_config(tokens, 3, head_dim, sms=132), head_dim) in SHIPPED

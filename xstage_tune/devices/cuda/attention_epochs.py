@@ -8,7 +8,8 @@ import numpy as np
 from cuda.core import Device, Kernel, Stream
 from numpy.typing import NDArray
 
-from xstage_tune.devices.cuda.attention_kernel import EPOCH_FAULT, WAIT_ARGUMENTS, load_kernels
+from xstage_tune.devices.cuda.attention_arguments import EPOCH_FAULT, WAIT_ARGUMENTS
+from xstage_tune.devices.cuda.attention_kernel import load_kernels
 from xstage_tune.devices.cuda.attention_shape import MAX_RANKS
 from xstage_tune.devices.cuda.attention_variants import EPOCHS
 from xstage_tune.devices.cuda.driver import launch

@@ -10,13 +10,11 @@ from cuda.core import Device, Kernel, ObjectCode, Stream
 from numpy.typing import NDArray
 
 from xstage_tune.configs.schema import AttentionConfig
-from xstage_tune.devices.cuda.attention_maps import MAP_BYTES, head_address, input_map, output_map
-from xstage_tune.devices.cuda.attention_shape import MAX_RANKS, AttentionShape, Destinations
+from xstage_tune.devices.cuda.attention_arguments import EPOCH_STATE, attention_arguments
+from xstage_tune.devices.cuda.attention_shape import AttentionShape, Destinations
 from xstage_tune.devices.cuda.attention_variants import (
-    CONSUMER_ROWS,
     EPOCHS,
     KERNEL,
-    TILE_ORDER_NUMBER,
     attention_variant,
     consumers,
     recording_bytes,
@@ -34,36 +32,6 @@ _ARCHITECTURE = "sm_90a"
 _HOPPER = 9
 _SPANS_PER_TILE = 3
 _WAIT_TIMEOUT_S = 10.0
-
-#: The structs of ``kernels/attention_a2a``.
-ATTENTION_ARGUMENTS = np.dtype(
-    [
-        ("query", "u1", (MAP_BYTES,)),
-        ("key", "u1", (MAP_BYTES,)),
-        ("value", "u1", (MAP_BYTES,)),
-        ("output", "u1", (MAX_RANKS, MAP_BYTES)),
-        ("destination", "<u8", (MAX_RANKS,)),
-        ("signal", "<u8", (MAX_RANKS,)),
-        ("epochs", "<u8"),
-        ("lanes", "<u8"),
-        ("spans", "<u8"),
-        ("epoch_bytes", "<u8"),
-        ("tokens", "<u4"),
-        ("heads", "<u4"),
-        ("ranks", "<u4"),
-        ("rank", "<u4"),
-        ("tile_order", "<u2"),
-        ("complete", "<u2"),
-        ("token_bytes", "<u4"),
-        ("scale_log2", "<f4"),
-        ("span_capacity", "<u4"),
-    ]
-)
-EPOCH_STATE = np.dtype([("epoch", "<u4"), ("arrived", "<u4")])
-EPOCH_FAULT = np.dtype([("raised", "<u4"), ("rank", "<u4"), ("expected", "<u4"), ("seen", "<u4")])
-WAIT_ARGUMENTS = np.dtype(
-    [("words", "<u8"), ("fault", "<u8"), ("timeout_ns", "<u8"), ("ranks", "<u4"), ("epoch", "<u4")]
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,31 +110,13 @@ class AttentionA2A:
         Raises:
             UsageError: the destinations do not fit the shape, or an address is misaligned.
         """
-        shape = self.shape
-        destinations.check(shape)
-        for name, address in (("query", query), ("key", key), ("value", value)):
-            if address <= 0 or address % 16:
-                raise UsageError(f"{name} is at {address:#x}", "give device addresses, aligned to 16 bytes")
-        arguments = np.zeros(1, ATTENTION_ARGUMENTS)
+        arguments = attention_arguments(
+            self.shape, self.config, (query, key, value), destinations, self._scale_log2
+        )
         row = arguments[0]
-        row["query"] = input_map(query, shape, CONSUMER_ROWS)
-        row["key"] = input_map(key, shape, self.config.block_n)
-        row["value"] = input_map(value, shape, self.config.block_n)
-        for rank in range(shape.ranks):
-            row["destination"][rank] = head_address(rank, shape, destinations)
-            if self.config.store_flavour == "tma":
-                row["output"][rank] = output_map(rank, shape, destinations, CONSUMER_ROWS)
-            if destinations.signals:
-                row["signal"][rank] = destinations.signals[rank]
         if destinations.signals:
             row["epochs"] = self._epochs.address
             row["complete"] = complete
-        row["epoch_bytes"] = destinations.epoch_bytes
-        row["tokens"], row["heads"] = shape.tokens, shape.heads
-        row["ranks"], row["rank"] = shape.ranks, shape.rank
-        row["tile_order"] = TILE_ORDER_NUMBER[self.config.tile_order]
-        row["token_bytes"] = shape.token_bytes
-        row["scale_log2"] = self._scale_log2
         if self._recording is not None:
             row["lanes"], row["spans"] = self._recording.lanes.address, self._recording.spans.address
             row["span_capacity"] = self._recording.capacity

@@ -19,7 +19,7 @@ _ELEMENT_BYTES = 2
 
 def input_map(address: int, shape: AttentionShape, box_rows: int) -> NDArray[np.uint8]:
     """Of ``[tokens, heads, head_dim]`` at ``address``: a box is ``box_rows`` tokens of one head."""
-    return _encode(
+    return encode_map(
         address,
         sizes=(_CHUNK, shape.tokens, shape.head_dim // _CHUNK, shape.heads),
         stride_bytes=(shape.heads * shape.row_bytes, _CHUNK * _ELEMENT_BYTES, shape.row_bytes),
@@ -37,7 +37,7 @@ def output_map(
     if shape.rows_of(rank) == 0:
         return np.zeros(MAP_BYTES, np.uint8)
     epochs = 2 if destinations.epoch_bytes else 1
-    return _encode(
+    return encode_map(
         head_address(rank, shape, destinations),
         sizes=(_CHUNK, shape.rows_of(rank), shape.head_dim // _CHUNK, shape.heads, epochs),
         stride_bytes=(
@@ -55,10 +55,10 @@ def head_address(rank: int, shape: AttentionShape, destinations: Destinations) -
     return destinations.buffers[rank] + shape.rank * shape.heads * shape.row_bytes
 
 
-def _encode(
+def encode_map(
     address: int, sizes: tuple[int, ...], stride_bytes: tuple[int, ...], box: tuple[int, ...]
 ) -> NDArray[np.uint8]:
-    """A 128-byte swizzled map of bf16; the innermost dimension is contiguous."""
+    """A 128-byte swizzled map of bf16, innermost dimension first, which is contiguous."""
     encoded = check(
         driver.cuTensorMapEncodeTiled(
             driver.CUtensorMapDataType.CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,

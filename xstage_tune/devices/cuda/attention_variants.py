@@ -134,13 +134,14 @@ def _shipped() -> tuple[tuple[AttentionConfig, int], ...]:
         (128, 128, 80, 2, "dedicated-x2", "tma"),
         (128, 192, 128, 2, "alias-q", "st.v4"),
         (128, 192, 128, 2, "alias-v", "tma"),
-        (128, 192, 112, 2, "dedicated-x1", "st.v4"),
+        (128, 128, 160, 2, "dedicated-x1", "st.v4"),
+        (128, 192, 80, 2, "dedicated-x1", "st.v4"),
         (128, 192, 80, 2, "alias-q", "st.v4"),
         (128, 192, 80, 3, "alias-v", "st.v4"),
         (64, 128, 176, 2, "alias-v", "st.v4"),
         (64, 128, 128, 2, "dedicated-x2", "tma"),
         (64, 192, 128, 2, "alias-q", "st.v4"),
-        (64, 192, 128, 2, "dedicated-x1", "tma"),
+        (64, 192, 128, 2, "dedicated-x1", "st.v4"),
     )
     return tuple(
         (

@@ -1,4 +1,4 @@
-"""Every kernel variant that the tool can launch, so that all can be compiled ahead and in tests."""
+"""Kernel variants: a file of kernels with one setting of its knobs. Here those of a calibration."""
 
 from __future__ import annotations
 

@@ -1,0 +1,175 @@
+"""The attention kernel's own sources, built for the CPU: see ``emulator/cta.hpp``."""
+
+from __future__ import annotations
+
+import ctypes
+import shutil
+import subprocess
+from math import e, log2
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from xstage_tune.assets import data_dir
+from xstage_tune.configs.schema import AttentionConfig
+from xstage_tune.devices.cuda import attention_maps
+from xstage_tune.devices.cuda.attention_arguments import EPOCH_STATE, attention_arguments
+from xstage_tune.devices.cuda.attention_shape import AttentionShape, Destinations
+from xstage_tune.devices.cuda.attention_variants import attention_variant, consumers
+from xstage_tune.spans import LANE_DTYPE, RECORD_DTYPE, SpanTable, decode_records
+
+#: The bf16 number that fills what nothing may write.
+POISON = 0xDEAD
+_HERE = Path(__file__).parent
+_FLAGS = ("-std=c++17", "-O1", "-fno-strict-aliasing", "-shared", "-fPIC", "-w")
+
+
+def bf16(values: NDArray[np.float32]) -> NDArray[np.uint16]:
+    """Rounded to the nearest bf16, ties to even, as its bits."""
+    bits = values.astype(np.float32).view(np.uint32)
+    rounded: NDArray[np.uint16] = ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16)
+    return rounded
+
+
+def float32(bits: NDArray[np.uint16]) -> NDArray[np.float32]:
+    """The numbers of bf16 bits."""
+    return (bits.astype(np.uint32) << 16).view(np.float32)
+
+
+def attention(q: NDArray[np.uint16], k: NDArray[np.uint16], v: NDArray[np.uint16]) -> NDArray[np.float64]:
+    """Full attention of ``[tokens, heads, head_dim]`` in float64."""
+    queries, keys, values = (float32(bits).astype(np.float64).transpose(1, 0, 2) for bits in (q, k, v))
+    scores = queries @ keys.transpose(0, 2, 1) * q.shape[2] ** -0.5
+    weights = np.exp(scores - scores.max(axis=2, keepdims=True))
+    out: NDArray[np.float64] = (weights / weights.sum(axis=2, keepdims=True) @ values).transpose(1, 0, 2)
+    return out
+
+
+def emulated_map(
+    address: int, sizes: tuple[int, ...], stride_bytes: tuple[int, ...], box: tuple[int, ...]
+) -> NDArray[np.uint8]:
+    """What ``emulator/common/tma.cuh`` takes for a tensor map."""
+    words = np.zeros(16, np.uint64)
+    words[0], words[1] = address, len(sizes)
+    words[2 : 2 + len(sizes)] = sizes
+    words[7 : 7 + len(stride_bytes)] = stride_bytes
+    words[11 : 11 + len(box)] = box
+    return words.view(np.uint8)
+
+
+class EmulatedKernel:
+    """One variant, compiled by the host's compiler."""
+
+    def __init__(
+        self, config: AttentionConfig, head_dim: int, folder: Path, *, record_spans: bool = False
+    ) -> None:
+        compiler = shutil.which("g++") or shutil.which("c++")
+        if compiler is None:
+            pytest.skip("no C++ compiler")
+        self.config = config
+        self.head_dim = head_dim
+        defines = attention_variant(config, head_dim, record_spans=record_spans).defines
+        library = folder / "attention.so"
+        subprocess.run(
+            [
+                compiler,
+                *_FLAGS,
+                f"-I{_HERE / 'emulator'}",
+                f"-I{data_dir('kernels')}",
+                *(f"-D{name}={value}" for name, value in defines.items()),
+                "-o",
+                library,
+                _HERE / "emulator/attention.cpp",
+            ],
+            check=True,
+        )
+        self._run = ctypes.CDLL(str(library)).run_attention
+        self._run.restype = ctypes.c_char_p
+
+
+class EmulatedRun:
+    """A launch on poisoned buffers of all ranks, two epochs each."""
+
+    def __init__(
+        self,
+        kernel: EmulatedKernel,
+        shape: AttentionShape,
+        monkeypatch: pytest.MonkeyPatch,
+        *,
+        config: AttentionConfig | None = None,
+        ctas: int = 2,
+        seed: int = 0,
+    ) -> None:
+        monkeypatch.setattr(attention_maps, "encode_map", emulated_map)
+        self._kernel = kernel
+        self.shape = shape
+        self._ctas = ctas
+        random = np.random.default_rng(seed)
+        size = (shape.tokens, shape.heads, shape.head_dim)
+        self.q, self.k, self.v = (bf16(random.standard_normal(size, np.float32)) for _ in range(3))
+        rows = (shape.ranks, 2, shape.rows_per_rank, shape.ranks * shape.heads, shape.head_dim)
+        self.buffers = _aligned(rows, POISON)
+        self.words = np.zeros(shape.ranks, np.uint32)
+        self.epochs = np.zeros(1, EPOCH_STATE)
+        rank_bytes = self.buffers[0].nbytes
+        self._destinations = Destinations(
+            buffers=tuple(self.buffers.ctypes.data + rank * rank_bytes for rank in range(shape.ranks)),
+            epoch_bytes=rank_bytes // 2,
+            signals=tuple(self.words.ctypes.data + 4 * rank for rank in range(shape.ranks)),
+        )
+        self._inputs = [_aligned(size, 0) for _ in range(3)]
+        for held, values in zip(self._inputs, (self.q, self.k, self.v), strict=True):
+            held[:] = values
+        query, key, value = (held.ctypes.data for held in self._inputs)
+        self.arguments = attention_arguments(
+            shape,
+            config or kernel.config,
+            (query, key, value),
+            self._destinations,
+            shape.head_dim**-0.5 * log2(e),
+        )
+
+    def launch(self, seed: int, *, complete: bool = True) -> None:
+        self.arguments["epochs"] = self.epochs.ctypes.data
+        self.arguments["complete"] = complete
+        error = self._kernel._run(self.arguments.ctypes.data_as(ctypes.c_void_p), self._ctas, seed)
+        assert error is None, error.decode()
+
+    def record(self, seed: int, capacity: int) -> SpanTable:
+        lanes = np.zeros(self._ctas * consumers(self._kernel.config), LANE_DTYPE)
+        records = np.zeros((len(lanes), capacity), RECORD_DTYPE)
+        self.arguments["lanes"], self.arguments["spans"] = lanes.ctypes.data, records.ctypes.data
+        self.arguments["span_capacity"] = capacity
+        self.launch(seed)
+        return decode_records(records, lanes)
+
+    def gathered(self, epoch: int) -> NDArray[np.uint16]:
+        """This rank's heads of all tokens, from every rank's buffer of an epoch."""
+        return np.concatenate(
+            [
+                buffer[epoch % 2, : self.shape.rows_of(rank), self._own()]
+                for rank, buffer in enumerate(self.buffers)
+            ]
+        )
+
+    def untouched(self, epoch: int) -> bool:
+        """Whether nothing else was written in the buffers of that epoch."""
+        rest = self.buffers[:, epoch % 2].copy()
+        for rank, buffer in enumerate(rest):
+            buffer[: self.shape.rows_of(rank), self._own()] = POISON
+        return bool((rest == POISON).all())
+
+    def _own(self) -> slice:
+        return slice(self.shape.rank * self.shape.heads, (self.shape.rank + 1) * self.shape.heads)
+
+
+def _aligned(size: tuple[int, ...], fill: int) -> NDArray[np.uint16]:
+    """Filled memory that begins at a multiple of 16 bytes."""
+    count = int(np.prod(size))
+    memory = np.empty(count + 8, np.uint16)
+    first = -memory.ctypes.data % 16 // 2
+    values = memory[first : first + count].reshape(size)
+    values[:] = fill
+    return values

@@ -1,0 +1,116 @@
+"""The attention kernel's sources on an emulated CTA: results, straddling tiles, hand-overs, epochs; no GPU.
+
+What is asynchronous on the GPU happens at moments that the seed chooses, so every seed is another
+interleaving.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.attention_a2a.cases import config
+from tests.attention_a2a.emulation import POISON, EmulatedKernel, EmulatedRun, attention, float32
+from xstage_tune.configs.schema import AttentionConfig
+from xstage_tune.devices.cuda.attention_shape import AttentionShape
+from xstage_tune.spans import SpanKind
+
+VARIANTS = {
+    "st.v4 in Q's buffer, products overlapped": (config(block_n=64), 64),
+    "st.v4 in V's buffers": (config(block_n=80, output_staging="alias-v"), 128),
+    "st.v4 paced": (config(block_n=64, output_staging="dedicated-x1"), 64),
+    "st.v4 paced, two slots": (config(block_n=64, output_staging="dedicated-x2"), 64),
+    "tma in Q's buffer": (config(block_n=64, store_flavour="tma"), 64),
+    "tma in V's buffers": (config(block_n=64, output_staging="alias-v", store_flavour="tma"), 64),
+    "tma, two slots": (config(block_n=64, output_staging="dedicated-x2", store_flavour="tma"), 64),
+    "three consumers, products in turn": (config(block_m=192, block_n=112, kv_stages=1), 128),
+}
+
+
+@pytest.fixture(scope="module", params=VARIANTS.values(), ids=VARIANTS.keys())
+def kernel(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> EmulatedKernel:
+    variant: tuple[AttentionConfig, int] = request.param
+    return EmulatedKernel(*variant, tmp_path_factory.mktemp("kernel"))
+
+
+def check(run: EmulatedRun, epoch: int = 0) -> None:
+    out = run.gathered(epoch)
+    assert not (out == POISON).any()
+    expected = attention(run.q, run.k, run.v)
+    assert np.linalg.norm(float32(out) - expected) < 1e-2 * np.linalg.norm(expected)
+    assert run.untouched(epoch)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_ragged_ranks_and_partial_tiles(
+    kernel: EmulatedKernel, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """290 tokens: partial Q and KV tiles; 97 a rank, so that tiles straddle; several tiles a CTA."""
+    shape = AttentionShape(290, 2, kernel.head_dim, ranks=3, rank=1)
+    run = EmulatedRun(kernel, shape, monkeypatch, seed=seed)
+    run.launch(seed)
+    check(run)
+    assert run.words.tolist() == [1, 1, 1]
+
+
+def test_one_token_of_eight_ranks(kernel: EmulatedKernel, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = EmulatedRun(kernel, AttentionShape(1, 1, kernel.head_dim, ranks=8, rank=7), monkeypatch, ctas=1)
+    run.launch(0)
+    check(run)
+
+
+def test_epochs_take_turns_at_two_buffers(kernel: EmulatedKernel, monkeypatch: pytest.MonkeyPatch) -> None:
+    shape = AttentionShape(70, 1, kernel.head_dim, ranks=2)
+    run = EmulatedRun(kernel, shape, monkeypatch, ctas=1)
+    run.launch(0)
+    check(run, 0)
+    assert (run.buffers[:, 1] == POISON).all()
+    first = run.gathered(0)
+    run.buffers[:] = POISON
+    run.launch(1, complete=False)
+    run.launch(2)
+    check(run, 1)
+    assert (run.gathered(1) == first).all()
+    assert (run.buffers[:, 0] == POISON).all()
+    assert run.words.tolist() == [2, 2]
+    assert (int(run.epochs["epoch"][0]), int(run.epochs["arrived"][0])) == (2, 0)
+
+
+@pytest.mark.parametrize("ranks", [1, 4], ids=["whole tiles", "straddling tiles"])
+def test_many_rounds_with_one_kv_tile(
+    kernel: EmulatedKernel, monkeypatch: pytest.MonkeyPatch, ranks: int
+) -> None:
+    """As many Q-loops of one round as heads: buffers change hands as fast as they can."""
+    shape = AttentionShape(60, 7, kernel.head_dim, ranks, rank=ranks - 1)
+    run = EmulatedRun(kernel, shape, monkeypatch, ctas=1, seed=5)
+    run.launch(5)
+    check(run)
+
+
+@pytest.mark.parametrize("changes", [{}, {"output_staging": "dedicated-x1"}], ids=["at once", "paced"])
+def test_spans_of_a_recording_variant(
+    changes: dict[str, Any], tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    variant = config(block_n=64, **changes)
+    kernel = EmulatedKernel(variant, 64, tmp_path_factory.mktemp("kernel"), record_spans=True)
+    run = EmulatedRun(kernel, AttentionShape(300, 1, 64), monkeypatch, ctas=2)
+    table = run.record(0, capacity=6)
+    check(run)
+    assert table.lanes["issued"].tolist() == [2, 2, 1, 1]
+    assert table.dropped() == 0
+    kinds = [SpanKind.MAINLOOP, SpanKind.STAGING_STALL, SpanKind.ISSUE]
+    assert table.spans["kind"].tolist() == kinds * 6
+    assert table.spans["role"].tolist() == [0] * 6 + [1] * 6 + [0] * 3 + [1] * 3
+    assert table.spans["index"].tolist() == ([0] * 3 + [1] * 3) * 2 + [0] * 6
+
+
+def test_spans_that_do_not_fit_are_counted(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernel = EmulatedKernel(config(block_n=64), 64, tmp_path_factory.mktemp("kernel"), record_spans=True)
+    run = EmulatedRun(kernel, AttentionShape(200, 1, 64), monkeypatch, ctas=1)
+    table = run.record(0, capacity=4)
+    assert len(table.spans) == 8
+    assert table.dropped() == 4

@@ -1,0 +1,55 @@
+"""What a recording variant records."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.attention_a2a.cases import config
+from tests.attention_a2a.gpu import Case, current_stream
+from xstage_tune.configs.schema import AttentionConfig
+from xstage_tune.devices.cuda.attention_shape import AttentionShape
+from xstage_tune.errors import UsageError
+from xstage_tune.spans import SpanKind
+
+pytestmark = pytest.mark.gpu
+
+#: 201 tiles of 128 rows, 135 of 192: one or two a CTA.
+SHAPE = AttentionShape(tokens=8500, heads=3, head_dim=128)
+
+
+@pytest.mark.parametrize(
+    "variant",
+    [
+        config(block_n=176, output_staging="alias-v"),
+        config(block_m=192),
+        config(block_n=112, output_staging="dedicated-x1"),
+        config(output_staging="dedicated-x1", store_flavour="tma"),
+    ],
+    ids=lambda variant: variant.label,
+)
+def test_three_spans_a_tile_and_warpgroup_without_gaps(variant: AttentionConfig) -> None:
+    case = Case(SHAPE, variant, record_spans=True)
+    case.run()
+    table = case.kernel.read_spans(current_stream())
+    warpgroups = variant.block_m // 64
+    tiles = 3 * -(-SHAPE.tokens // variant.block_m)
+    assert table.dropped() == 0
+    assert len(table.lanes) == case.kernel.ctas * warpgroups
+    assert int(table.lanes["issued"].sum()) == tiles * warpgroups
+    spans = table.spans
+    assert len(spans) == 3 * tiles * warpgroups
+    assert (spans["role"] == spans["lane"] % warpgroups).all()
+    kinds = [SpanKind.MAINLOOP, SpanKind.STAGING_STALL, SpanKind.ISSUE]
+    for lane in range(len(table.lanes)):
+        mine = spans[spans["lane"] == lane]
+        assert mine["kind"].tolist() == kinds * (len(mine) // 3)
+        assert mine["index"].tolist() == np.repeat(np.arange(len(mine) // 3), 3).tolist()
+        ends = mine["begin_ticks"] + mine["duration_ticks"]
+        assert (ends[:-1] == mine["begin_ticks"][1:]).all()
+
+
+def test_a_variant_that_records_nothing_says_so() -> None:
+    case = Case(AttentionShape(128, 1, 128), config())
+    with pytest.raises(UsageError, match="records no spans"):
+        case.kernel.read_spans(current_stream())
