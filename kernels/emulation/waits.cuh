@@ -31,7 +31,8 @@ struct Waiter {
     }
 };
 
-// Waits for lap `lap` of a slot's barrier; `laps_seen` tells the host how far it is, 0 or 1 lap back.
+// Waits for lap `lap` of a slot's barrier, counted from 0. No role falls a lap behind another, so a barrier that has
+// not completed it has completed those before: `lap` of them, where lap + 1 are waited for.
 __device__ __forceinline__ bool wait_for_lap(const Waiter& waiter, const Mbarrier& barrier, u32 lap, Wait wait,
                                              u32 tile, u32 slot) {
     while (!phase_is_complete(barrier, lap & 1)) {

@@ -75,6 +75,11 @@ def test_more_sms_than_the_gpu_has_are_refused() -> None:
         plan_launch(attention_skeleton(sms=133), TARGET)
 
 
+def test_a_gpu_of_more_sms_than_the_kernel_has_room_for_is_refused() -> None:
+    with pytest.raises(UsageError, match="up to 256 SMs, not on one of 300"):
+        plan_launch(attention_skeleton(), replace(TARGET, sm_count=300))
+
+
 @pytest.mark.parametrize("slots", [0, -1])
 def test_a_launch_needs_a_slot(slots: int) -> None:
     with pytest.raises(UsageError, match="staging slots must be 1 or more"):

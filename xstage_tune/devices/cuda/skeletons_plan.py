@@ -197,6 +197,8 @@ def _whole_lines(nbytes: int) -> int:
 
 def _check(skeleton: Skeleton, target: Target) -> None:
     streams = skeleton.streams
+    if target.sm_count > MAX_SMS:
+        raise UsageError(f"skeletons run on GPUs of up to {MAX_SMS} SMs, not on one of {target.sm_count}")
     if not 1 <= streams.sms <= target.sm_count:
         raise UsageError(
             f"{skeleton.label}: a launch of {streams.sms} SMs does not fit a GPU of {target.sm_count}"
