@@ -82,7 +82,8 @@ def share_placement(grid: MoeGrid, sm_share: Floats, *, l1_ns: float, l2_ns: flo
 
 
 def _weights(parts: Floats) -> Ints:
-    return np.rint(parts * (MOST_WEIGHT / parts.max())).astype(np.int64)
+    weights: Ints = np.rint(parts * (MOST_WEIGHT / parts.max())).astype(np.int64)
+    return weights
 
 
 def deal(groups: int, weights: tuple[int, ...]) -> list[Ints]:
