@@ -85,8 +85,9 @@ private:
 #pragma unroll
         for (u32 pair = 0; pair < kHeadDim / 16; ++pair) {
             const float* o = &output[8 * pair];
-            store_matrices(staged_vector(slot, row, 2 * pair + lane / 16),
-                           {pack_bf16(o[0], o[1]), pack_bf16(o[2], o[3]), pack_bf16(o[4], o[5]), pack_bf16(o[6], o[7])});
+            const u32 matrices[4] = {pack_bf16(o[0], o[1]), pack_bf16(o[2], o[3]), pack_bf16(o[4], o[5]),
+                                     pack_bf16(o[6], o[7])};
+            store_matrices(staged_vector(slot, row, 2 * pair + lane / 16), matrices);
         }
     }
 
@@ -112,8 +113,9 @@ private:
         }
     }
 
-    // One copy, which leaves out rows behind the last of the rank's tensor. Rows of two ranks are stored by the threads:
-    // a copy that begins before a tensor's first row (a negative coordinate) is an illegal instruction on H200.
+    // One copy, which leaves out rows behind the last of the rank's tensor. Rows of two ranks are stored by the
+    // threads: copies with a negative coordinate, for what begins before a rank's first row, ended as illegal
+    // instructions on an H200.
     __device__ __forceinline__ void store_box_or_rows(const AttentionArguments& arguments, u32 rows_per_rank, u32 head,
                                                       u32 first_row, const char* slot) const {
         const u32 rank = first_row / rows_per_rank;

@@ -33,8 +33,9 @@ __device__ void produce(const AttentionArguments& arguments, const TileGrid& gri
         pipeline.tile = tile;
         pipeline.query_full.arrive_expecting(kConsumers * kWarpgroupTileBytes);
         for (u32 consumer = 0; consumer < kConsumers; ++consumer) {
+            const u32 first_row = tile.block * kBlockM + consumer * kWarpgroupRows;
             load_box(shared + kQueryOffset + consumer * kWarpgroupTileBytes, arguments.query, pipeline.query_full, 0,
-                     static_cast<int>(tile.block * kBlockM + consumer * kWarpgroupRows), 0, static_cast<int>(tile.head));
+                     static_cast<int>(first_row), 0, static_cast<int>(tile.head));
         }
         load_kv(shared + kKeyOffset, arguments.key, pipeline.key_full, pipeline.key_empty, keys, kv_tiles - 1,
                 tile.head);

@@ -36,12 +36,12 @@ __device__ __forceinline__ void issue_output(float (&output)[kOutputs], u32 (&pr
     wgmma_commit();
 }
 
-// Warpgroups take turns at issuing products, so that one's softmax runs under another's products.
+// Warpgroups take turns at issuing overlapped products, so that one's softmax runs under another's products.
 class Turns {
 public:
     __device__ explicit Turns(u32 consumer) : mine_(kTurnBarrier + consumer) {
         next_ = kTurnBarrier + (consumer + 1) % kConsumers;
-        if (consumer + 1 == kConsumers) {
+        if (kOverlap && consumer + 1 == kConsumers) {
             end();  // the first turn is the first warpgroup's
         }
     }

@@ -79,7 +79,9 @@ public:
     }
 
     // Brings the output so far to the largest score that `update` found.
-    __device__ __forceinline__ void rescale(float (&output)[kOutputs]) const { scale(output, correction_[0], correction_[1]); }
+    __device__ __forceinline__ void rescale(float (&output)[kOutputs]) const {
+        scale(output, correction_[0], correction_[1]);
+    }
 
     __device__ __forceinline__ void normalise(float (&output)[kOutputs]) const {
         scale(output, 1 / row_total(sum_[0]), 1 / row_total(sum_[1]));

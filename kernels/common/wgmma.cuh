@@ -55,8 +55,9 @@ struct Wgmma;
 #define XSTAGE_NUMBERS_10 XSTAGE_NUMBERS_9 ", " "%72, %73, %74, %75, %76, %77, %78, %79"
 #define XSTAGE_NUMBERS_11 XSTAGE_NUMBERS_10 ", " "%80, %81, %82, %83, %84, %85, %86, %87"
 
-#define XSTAGE_FLOATS(i) \
-    "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), "+f"(d[i + 7])
+#define XSTAGE_FLOATS(i)                                                                                   \
+    "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), \
+        "+f"(d[i + 7])
 #define XSTAGE_OPERANDS_1 XSTAGE_FLOATS(0)
 #define XSTAGE_OPERANDS_2 XSTAGE_OPERANDS_1, XSTAGE_FLOATS(8)
 #define XSTAGE_OPERANDS_3 XSTAGE_OPERANDS_2, XSTAGE_FLOATS(16)

@@ -15,6 +15,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     marked = [item for item in items if item.get_closest_marker("gpu")]
     reason = _no_gpu() if marked else ""
     for item in marked:
+        item.add_marker(pytest.mark.filterwarnings("default"))  # torch's are not ours to fix
         if reason:
             item.add_marker(pytest.mark.skip(reason=reason))
 

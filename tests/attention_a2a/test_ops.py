@@ -79,6 +79,8 @@ def test_no_tokens_are_refused() -> None:
 def test_destinations_are_checked_against_the_tensors() -> None:
     with pytest.raises(UsageError, match="buffer of rank 1 is at 0x1001"):
         attention_a2a(GOOD, GOOD, GOOD, [0x1000, 0x1001])
+    with pytest.raises(UsageError, match="buffer of rank 0 is a FakeTensor"):
+        attention_a2a(GOOD, GOOD, GOOD, [GOOD])  # type: ignore[list-item]
     with pytest.raises(UsageError, match="0 ranks"):
         attention_a2a(GOOD, GOOD, GOOD, [])
     with pytest.raises(UsageError, match="table holds"):
@@ -108,10 +110,10 @@ def test_importing_the_ops_imports_no_torch() -> None:
     ],
 )
 def test_default_tile_fills_the_rounds(tokens: int, heads: int, block_m: int) -> None:
-    assert default_attention_config(tokens, heads, 128, sms=132).block_m == block_m
+    assert default_attention_config(tokens, heads, sms=132).block_m == block_m
 
 
 @pytest.mark.parametrize("head_dim", [64, 128])
 @pytest.mark.parametrize("tokens", [4096, 8192])
 def test_default_variants_are_shipped(tokens: int, head_dim: int) -> None:
-    assert (default_attention_config(tokens, 3, head_dim, sms=132), head_dim) in SHIPPED
+    assert (default_attention_config(tokens, 3, sms=132), head_dim) in SHIPPED

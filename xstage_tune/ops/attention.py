@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _KERNELS = 64
 
 
-def default_attention_config(tokens: int, heads: int, head_dim: int, sms: int) -> AttentionConfig:
+def default_attention_config(tokens: int, heads: int, sms: int) -> AttentionConfig:
     """The variant that is taken where none is given: the tile whose rounds of all SMs take the least time.
 
     A round of 192-row tiles takes about as long as one and a half of 128 rows. At 3 heads, 8,192 tokens are
@@ -28,7 +28,7 @@ def default_attention_config(tokens: int, heads: int, head_dim: int, sms: int) -
     FlashAttention-3's tile.
 
     Args:
-        tokens, heads, head_dim: of this rank.
+        tokens, heads: of this rank.
         sms: SMs of the GPU.
     """
 
@@ -86,7 +86,7 @@ def attention_a2a(
     destinations.check(shape)
     torch = _torch()
     sms = torch.cuda.get_device_properties(q.device).multi_processor_count
-    chosen = config or default_attention_config(tokens, heads, head_dim, sms)
+    chosen = config or default_attention_config(tokens, heads, sms)
     with torch.cuda.device(q.device):
         kernel = _kernel(q.device.index, shape, chosen, softmax_scale)
         prepared = kernel.prepare(q.data_ptr(), k.data_ptr(), v.data_ptr(), destinations, complete=complete)

@@ -9,9 +9,8 @@ from cuda.core import Device, Kernel, Stream
 from numpy.typing import NDArray
 
 from xstage_tune.devices.cuda.attention_arguments import EPOCH_FAULT, WAIT_ARGUMENTS
-from xstage_tune.devices.cuda.attention_kernel import load_kernels
+from xstage_tune.devices.cuda.attention_kernel import load_epoch_kernels
 from xstage_tune.devices.cuda.attention_shape import MAX_RANKS
-from xstage_tune.devices.cuda.attention_variants import EPOCHS
 from xstage_tune.devices.cuda.driver import launch
 from xstage_tune.devices.cuda.memory import GpuMemory
 from xstage_tune.errors import DeviceError, UsageError
@@ -49,7 +48,7 @@ class EpochWaiter:
     def __init__(self, device: Device, words: int, ranks: int) -> None:
         if not 1 <= ranks <= MAX_RANKS:
             raise UsageError(f"{ranks} ranks: the kernel's table holds 1 to {MAX_RANKS}", "lower the degree")
-        self._kernel: Kernel = load_kernels(EPOCHS)[0]["wait_for_epoch"]
+        self._kernel: Kernel = load_epoch_kernels()["wait_for_epoch"]
         self._words = words
         self._ranks = ranks
         self._fault = GpuMemory(device, EPOCH_FAULT.itemsize, device)

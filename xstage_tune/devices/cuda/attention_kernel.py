@@ -80,12 +80,12 @@ class AttentionA2A:
         variant = attention_variant(
             config, shape.head_dim, record_spans=record_spans, omit_completion=omit_completion
         )
-        kernels, self.compiled = load_kernels(variant)
+        self.compiled = _compile(variant)
         _require_clean(self.compiled, config)
-        self._kernel = kernels[KERNEL]
+        self._kernel = _load(self.compiled)[KERNEL]
         self._shared_bytes = int(variant.defines["SHARED_BYTES"])
         allow_shared_memory(self._kernel, self._shared_bytes, device)
-        self._epoch_kernels = load_kernels(EPOCHS)[0]
+        self._epoch_kernels = load_epoch_kernels()
         tiles = shape.heads * -(-shape.tokens // config.block_m)
         #: CTAs of a launch: at most one an SM.
         self.ctas = min(tiles, int(device.properties.multiprocessor_count))
@@ -203,11 +203,22 @@ class _Recording:
         self.spans.close()
 
 
-def load_kernels(variant: KernelVariant) -> tuple[dict[str, Kernel], CompiledKernel]:
-    """The kernels of a variant by name, compiled or from the cache, loaded into the current context."""
-    compiled = cached_kernel(variant.source, _ARCHITECTURE, variant.defines, variant.names)
+def load_epoch_kernels() -> dict[str, Kernel]:
+    """The kernels that signal and wait, by name, loaded into the current context.
+
+    Raises:
+        DeviceError: there is no compiler, or no GPU.
+    """
+    return _load(_compile(EPOCHS))
+
+
+def _compile(variant: KernelVariant) -> CompiledKernel:
+    return cached_kernel(variant.source, _ARCHITECTURE, variant.defines, variant.names)
+
+
+def _load(compiled: CompiledKernel) -> dict[str, Kernel]:
     code = ObjectCode.from_cubin(compiled.cubin)
-    return {name: code.get_kernel(entry.symbol) for name, entry in compiled.entries.items()}, compiled
+    return {name: code.get_kernel(entry.symbol) for name, entry in compiled.entries.items()}
 
 
 def _require_hopper(device: Device) -> None:

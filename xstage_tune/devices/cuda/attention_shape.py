@@ -13,6 +13,7 @@ _BF16_BYTES = 2
 _MOST_ELEMENTS = 2**31
 #: The copy engine's coordinates and strides.
 _ADDRESS_ALIGNMENT = 16
+_WORD_BYTES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,16 +134,19 @@ class Destinations:
         if self.signals and len(self.signals) != shape.ranks:
             raise UsageError(f"{len(self.signals)} signals for {shape.ranks} ranks", "give one signal a rank")
         for rank, address in enumerate(self.buffers):
-            if address % _ADDRESS_ALIGNMENT or (address <= 0 < shape.rows_of(rank)):
-                raise UsageError(
-                    f"the buffer of rank {rank} is at {address:#x}",
-                    f"give device addresses, aligned to {_ADDRESS_ALIGNMENT} bytes",
-                )
+            _check_address(f"buffer of rank {rank}", address, _ADDRESS_ALIGNMENT, shape.rows_of(rank) == 0)
         for rank, address in enumerate(self.signals):
-            if address <= 0 or address % 4:
-                raise UsageError(f"the signal of rank {rank} is at {address:#x}", "give addresses of uint32")
+            _check_address(f"signal of rank {rank}", address, _WORD_BYTES, False)
         if self.epoch_bytes % _ADDRESS_ALIGNMENT or 0 < self.epoch_bytes < shape.buffer_bytes(0):
             raise UsageError(
                 f"epoch_bytes = {self.epoch_bytes} for buffers of {shape.buffer_bytes(0)} bytes",
                 f"leave a whole buffer between epochs, in multiples of {_ADDRESS_ALIGNMENT}",
             )
+
+
+def _check_address(name: str, address: int, alignment: int, may_be_none: bool) -> None:
+    hint = f"give a device address, aligned to {alignment} bytes"
+    if not isinstance(address, int):
+        raise UsageError(f"the {name} is a {type(address).__name__}, not an address", hint)
+    if address % alignment or address < 0 or (address == 0 and not may_be_none):
+        raise UsageError(f"the {name} is at {address:#x}", hint)

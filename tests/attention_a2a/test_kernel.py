@@ -1,0 +1,57 @@
+"""What the kernel's host side refuses before it touches a GPU."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.attention_a2a.cases import config
+from xstage_tune.devices.cuda.attention_arguments import attention_arguments
+from xstage_tune.devices.cuda.attention_kernel import AttentionA2A
+from xstage_tune.devices.cuda.attention_shape import AttentionShape, Destinations
+from xstage_tune.errors import DeviceError, ExitCode, UsageError
+
+SHAPE = AttentionShape(1000, 2, 128)
+
+
+def fake_gpu(major: int = 9, minor: int = 0, name: str = "NVIDIA H200") -> Any:
+    return SimpleNamespace(name=name, compute_capability=SimpleNamespace(major=major, minor=minor))
+
+
+@pytest.fixture(autouse=True)
+def cache_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep the user's cache out of it."""
+    monkeypatch.setenv("XSTAGE_CACHE_DIR", str(tmp_path / "cache"))
+
+
+@pytest.mark.parametrize(
+    "gpu", [fake_gpu(8, 0, "NVIDIA A100"), fake_gpu(10, 0, "NVIDIA B200")], ids=lambda gpu: gpu.name
+)
+def test_other_gpus_are_told_what_is_needed(gpu: Any) -> None:
+    with pytest.raises(DeviceError, match=rf"{gpu.name} has compute capability .* needs 9\.0") as error:
+        AttentionA2A(gpu, SHAPE, config())
+    assert error.value.exit_code is ExitCode.ENVIRONMENT
+
+
+def test_a_variant_that_spills_is_refused() -> None:
+    """192 rows of 144 scores: 72 + 64 registers, besides what a consumer needs, are more than 160."""
+    with pytest.raises(UsageError, match=r"192x144.* does not compile to a usable kernel: it spills"):
+        AttentionA2A(fake_gpu(), SHAPE, config(block_m=192, block_n=144))
+
+
+@pytest.mark.parametrize("scale", [0.0, -1.0, float("nan")])
+def test_scales_that_turn_the_order_of_scores_around_are_refused(scale: float) -> None:
+    with pytest.raises(UsageError, match="is not positive"):
+        AttentionA2A(fake_gpu(), SHAPE, config(), softmax_scale=scale)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "name"),
+    [((0x1008, 0x2000, 0x3000), "q"), ((0x1000, 0, 0x3000), "k"), ((0x1000, 0x2000, -16), "v")],
+)
+def test_inputs_that_the_copy_engine_cannot_read_are_named(inputs: tuple[int, int, int], name: str) -> None:
+    with pytest.raises(UsageError, match=f"{name} is at"):
+        attention_arguments(SHAPE, config(), inputs, Destinations((0x4000,)), 0.1)
