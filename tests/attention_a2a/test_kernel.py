@@ -42,8 +42,8 @@ def test_a_variant_that_spills_is_refused() -> None:
         AttentionA2A(fake_gpu(), SHAPE, config(block_m=192, block_n=144))
 
 
-@pytest.mark.parametrize("scale", [0.0, -1.0, float("nan")])
-def test_scales_that_turn_the_order_of_scores_around_are_refused(scale: float) -> None:
+@pytest.mark.parametrize("scale", [0.0, -1.0, float("nan"), float("inf")])
+def test_scales_that_are_no_positive_number_are_refused(scale: float) -> None:
     with pytest.raises(UsageError, match="is not positive"):
         AttentionA2A(fake_gpu(), SHAPE, config(), softmax_scale=scale)
 

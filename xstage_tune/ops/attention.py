@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cache
 from importlib import import_module
 from math import ceil
 from typing import TYPE_CHECKING, Any
@@ -15,9 +15,6 @@ from xstage_tune.ops.tensors import Tensor, attention_sizes
 if TYPE_CHECKING:
     from xstage_tune.devices.cuda.attention_kernel import AttentionA2A
     from xstage_tune.devices.cuda.attention_shape import AttentionShape, Destinations
-
-#: Compiled variants kept, one a shape, config and GPU.
-_KERNELS = 64
 
 
 def default_attention_config(tokens: int, heads: int, sms: int) -> AttentionConfig:
@@ -93,7 +90,7 @@ def attention_a2a(
         kernel.launch(prepared, _current_stream(torch))
 
 
-@lru_cache(_KERNELS)
+@cache
 def _kernel(
     device: int, shape: AttentionShape, config: AttentionConfig, softmax_scale: float | None
 ) -> AttentionA2A:

@@ -48,7 +48,7 @@ class EpochWaiter:
     def __init__(self, device: Device, words: int, ranks: int) -> None:
         if not 1 <= ranks <= MAX_RANKS:
             raise UsageError(f"{ranks} ranks: the kernel's table holds 1 to {MAX_RANKS}", "lower the degree")
-        self._kernel: Kernel = load_epoch_kernels()["wait_for_epoch"]
+        self._kernel: Kernel = load_epoch_kernels(device)["wait_for_epoch"]
         self._words = words
         self._ranks = ranks
         self._fault = GpuMemory(device, EPOCH_FAULT.itemsize, device)

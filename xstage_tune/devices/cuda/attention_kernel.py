@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import e, log2
+from functools import cache
+from math import e, inf, log2
 
 import numpy as np
 from cuda.core import Device, Kernel, ObjectCode, Stream
@@ -71,21 +72,20 @@ class AttentionA2A:
     ) -> None:
         _require_hopper(device)
         scale = shape.head_dim**-0.5 if softmax_scale is None else softmax_scale
-        if not scale > 0:
+        if not 0 < scale < inf:
             raise UsageError(f"softmax scale {scale} is not positive", "leave it out for head_dim ** -0.5")
         self.shape = shape
         self.config = config
         self._scale_log2 = scale * log2(e)
-        self._device = device
         variant = attention_variant(
             config, shape.head_dim, record_spans=record_spans, omit_completion=omit_completion
         )
         self.compiled = _compile(variant)
         _require_clean(self.compiled, config)
-        self._kernel = _load(self.compiled)[KERNEL]
+        self._kernel = _load(device, self.compiled)[KERNEL]
         self._shared_bytes = int(variant.defines["SHARED_BYTES"])
         allow_shared_memory(self._kernel, self._shared_bytes, device)
-        self._epoch_kernels = load_epoch_kernels()
+        self._epoch_kernels = load_epoch_kernels(device)
         tiles = shape.heads * -(-shape.tokens // config.block_m)
         #: CTAs of a launch: at most one an SM.
         self.ctas = min(tiles, int(device.properties.multiprocessor_count))
@@ -98,10 +98,10 @@ class AttentionA2A:
     def prepare(
         self, query: int, key: int, value: int, destinations: Destinations, *, complete: bool = True
     ) -> PreparedLaunch:
-        """Arguments of launches on tensors at these addresses, each ``[tokens, heads, head_dim]`` bf16,
-        contiguous.
+        """Arguments of launches on these tensors and destinations.
 
         Args:
+            query, key, value: addresses of ``[tokens, heads, head_dim]`` bf16, contiguous.
             complete: make every launch end with a fence, which waits for all of its stores, and a signal to
                 all ranks. Otherwise :meth:`signal` does that once for all launches before it; until then
                 all of them store to the buffer of the same epoch. No matter where ``destinations`` has no
@@ -203,22 +203,29 @@ class _Recording:
         self.spans.close()
 
 
-def load_epoch_kernels() -> dict[str, Kernel]:
-    """The kernels that signal and wait, by name, loaded into the current context.
+def load_epoch_kernels(device: Device) -> dict[str, Kernel]:
+    """The kernels that signal and wait, by name, loaded on ``device``, whose context is current.
 
     Raises:
         DeviceError: there is no compiler, or no GPU.
     """
-    return _load(_compile(EPOCHS))
+    return _load(device, _compile(EPOCHS))
 
 
 def _compile(variant: KernelVariant) -> CompiledKernel:
     return cached_kernel(variant.source, _ARCHITECTURE, variant.defines, variant.names)
 
 
-def _load(compiled: CompiledKernel) -> dict[str, Kernel]:
-    code = ObjectCode.from_cubin(compiled.cubin)
-    return {name: code.get_kernel(entry.symbol) for name, entry in compiled.entries.items()}
+def _load(device: Device, compiled: CompiledKernel) -> dict[str, Kernel]:
+    symbols = {name: entry.symbol for name, entry in compiled.entries.items()}
+    code = _load_code(device.device_id, compiled.cubin)
+    return {name: code.get_kernel(symbol) for name, symbol in symbols.items()}
+
+
+@cache
+def _load_code(device_id: int, cubin: bytes) -> ObjectCode:  # noqa: ARG001 - a part of the key
+    """Code in the current context, that of ``device_id``: once, for good, since CUDA graphs may hold it."""
+    return ObjectCode.from_cubin(cubin)
 
 
 def _require_hopper(device: Device) -> None:
