@@ -21,7 +21,12 @@ import numpy as np
 from xstage_tune.devices.simulator.attention import OutputStores, QLoop, attention_streams
 from xstage_tune.devices.simulator.attention_order import AttentionGrid, attention_order
 from xstage_tune.devices.simulator.drain import DrainModel, drain_model
-from xstage_tune.devices.simulator.megamoe import MoeStores, given_mainloop_ns, megamoe_streams
+from xstage_tune.devices.simulator.megamoe import (
+    MoeStores,
+    given_mainloop_ns,
+    megamoe_streams,
+    moe_store_bytes,
+)
 from xstage_tune.devices.simulator.megamoe_order import (
     LINEAR2,
     ExpertWave,
@@ -32,6 +37,7 @@ from xstage_tune.devices.simulator.megamoe_order import (
     megamoe_order,
 )
 from xstage_tune.devices.simulator.pipeline import PipelineConfig, PipelineRun, simulate
+from xstage_tune.devices.simulator.skeletons import HANDOVER_NS, usable_slots
 from xstage_tune.devices.streams import independent_streams
 from xstage_tune.model.moe import lead_knee_rows
 from xstage_tune.platforms.loader import load_platform
@@ -105,10 +111,6 @@ _SKELETON_TILE_BYTES = 32768.0
 _SKELETON_REMOTE = 0.25
 #: CTAs start on one deadline of the global timer, as near as its tick lets them.
 _H200_TICK_NS = 32.0
-#: Shared-memory accesses queue behind an SM's waiting register stores (calibration relies on it), so
-#: the mainloop role's next barrier should too: assumed here, no deeper staging than one mainloop beside one
-#: burst can be used. Measured totals of S = 2 and 3 agree within 0.3%.
-_USABLE_SLOTS = 2
 
 
 def skeleton(staging_slots: int, seed: int = 0) -> Skeleton:
@@ -124,13 +126,13 @@ def skeleton(staging_slots: int, seed: int = 0) -> Skeleton:
     whole_ns, remote_ns = drain.free_issue_ns(np.array([_SKELETON_TILE_BYTES, remote_bytes]))
     local_bytes_per_ns = (_SKELETON_TILE_BYTES - remote_bytes) / (whole_ns - remote_ns)
     stores = MoeStores(
-        l1_bytes_per_token=whole_ns * local_bytes_per_ns / grid.block_m,
+        l1_bytes_per_token=_SKELETON_TILE_BYTES / grid.block_m,
         l2_bytes_per_token=_SKELETON_TILE_BYTES / grid.block_m,
         remote_fraction=_SKELETON_REMOTE,
         local_bytes_per_ns=local_bytes_per_ns,
     )
     config = PipelineConfig(
-        staging_slots=min(staging_slots, _USABLE_SLOTS), start_jitter_ns=_H200_TICK_NS, seed=seed
+        staging_slots=usable_slots("st.v4", staging_slots), start_jitter_ns=_H200_TICK_NS, seed=seed
     )
     wave, interleaved = (
         _skeleton_launch(grid, schedule, stores, drain, config)
@@ -148,9 +150,10 @@ def _skeleton_launch(
     grid: MoeGrid, schedule: Schedule, stores: MoeStores, drain: DrainModel, config: PipelineConfig
 ) -> PipelineRun:
     order = megamoe_order(grid, schedule)
-    mainloop_ns = given_mainloop_ns(order, l1_ns=25_000.0, l2_ns=12_700.0)
+    mainloop_ns = HANDOVER_NS + given_mainloop_ns(order, l1_ns=25_000.0, l2_ns=12_700.0)
     streams = megamoe_streams(grid, order, mainloop_ns, stores, dependencies=False)
-    return simulate(streams, drain, config)
+    local_bytes, _ = moe_store_bytes(grid, order, stores)
+    return simulate(streams, drain, config, local_bytes)
 
 
 @dataclass(frozen=True)

@@ -29,23 +29,9 @@ def test_the_long_mainloop_of_dsv4_pro_covers_its_stores() -> None:
 
 
 @pytest.mark.parametrize("staging_slots", SKELETON_MEASURED)
-def test_the_skeleton_of_the_h200_comes_near(staging_slots: int) -> None:
-    """Interleaved totals within 2%. Waves within 5% and ratios within 0.03: a rough simulation had reached
-    2 to 4%, and a margin."""
+def test_the_skeleton_of_the_h200_comes_within_two_percent(staging_slots: int) -> None:
     simulated, measured = skeleton(staging_slots), SKELETON_MEASURED[staging_slots]
     assert simulated.interleaved == pytest.approx(measured.interleaved, rel=0.02)
-    assert simulated.wave == pytest.approx(measured.wave, rel=0.05)
-    assert simulated.ratio == pytest.approx(measured.ratio, abs=0.03)
-    assert simulated.wave > simulated.interleaved
-
-
-@pytest.mark.xfail(
-    strict=True,
-    reason="simulated waves stall too little; likely since a GPU's SMs do not share one queue evenly",
-)
-@pytest.mark.parametrize("staging_slots", SKELETON_MEASURED)
-def test_the_skeleton_s_waves_come_within_two_percent(staging_slots: int) -> None:
-    simulated, measured = skeleton(staging_slots), SKELETON_MEASURED[staging_slots]
     assert simulated.wave == pytest.approx(measured.wave, rel=0.02)
     assert simulated.ratio == pytest.approx(measured.ratio, abs=0.02)
 

@@ -1,20 +1,29 @@
-"""A small launch of a skeleton for the store to keep."""
+"""A small made-up launch of a skeleton for the store to keep."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from xstage_tune.devices.simulator.skeletons import SimulatedSkeletons
-from xstage_tune.devices.skeletons import Skeleton, SkeletonRun
+from tests.store.bursts import make_burst
+from xstage_tune.devices.skeletons import LANE_TOTALS_DTYPE, Skeleton, SkeletonRun
 from xstage_tune.devices.streams import independent_streams
-from xstage_tune.platforms.loader import load_platform
+
+SMS = 4
+TILES = 50  # of each SM
 
 
-def skeleton_run(tiles: int = 3) -> SkeletonRun:
-    """``tiles`` tiles of 10 us on each SM of the paper's platform, each with 32 KiB for another GPU."""
+def skeleton_run() -> SkeletonRun:
+    """Tiles of 10 us, each with 32 KiB for another GPU, and spans that no simulation has a say in."""
     streams = independent_streams(
-        np.arange(149) * tiles, np.full(148 * tiles, 10_000.0), remote_bytes=32768.0
+        np.arange(SMS + 1) * TILES, np.full(SMS * TILES, 10_000.0), remote_bytes=32768.0
     )
-    skeleton = Skeleton("made up", streams, np.zeros(148 * tiles), 2, "st.v4", "peer")
-    (run,) = SimulatedSkeletons(load_platform("paper-nvlink5")).run_skeletons([skeleton])
-    return run
+    burst = make_burst(seed=21, lanes=SMS, bursts=TILES)
+    return SkeletonRun(
+        skeleton=Skeleton("made up", streams, np.zeros(SMS * TILES), 2, "st.v4", "peer"),
+        table=burst.table,
+        totals=np.zeros(SMS, LANE_TOTALS_DTYPE),
+        kept_fraction=1.0,
+        makespan_ns=3e6,
+        verification=burst.verification,
+        launch=burst.launch,
+    )

@@ -11,7 +11,7 @@ from xstage_tune.devices.fused_launch import fused_launch
 from xstage_tune.devices.kernels import KernelRun
 from xstage_tune.devices.simulator.drain import DrainModel, drain_model
 from xstage_tune.devices.simulator.pipeline import PipelineConfig, PipelineRun, simulate
-from xstage_tune.devices.streams import Streams
+from xstage_tune.devices.streams import Floats, Streams
 from xstage_tune.devices.tile_times import COMPLETION_LATENCY_NS, SIGNAL_NS, local_store_bytes_per_ns
 from xstage_tune.platforms.schema import PlatformProfile
 from xstage_tune.workloads.schema import Workload
@@ -26,11 +26,13 @@ class Launch:
 
     Args:
         streams: the tiles of each SM.
+        local_bytes: ``[n]`` what each tile stores to the GPU's own memory; their time is in ``streams``.
         drain: the path.
         staging_slots: S.
     """
 
     streams: Streams
+    local_bytes: Floats
     drain: DrainModel
     staging_slots: int
 
@@ -47,7 +49,7 @@ class Launch:
             seed=seed,
             trace_occupancy=trace_occupancy,
         )
-        return simulate(self.streams, self.drain, config)
+        return simulate(self.streams, self.drain, config, self.local_bytes)
 
 
 class SimulatedKernels:
@@ -81,7 +83,8 @@ class SimulatedKernels:
         tiles = fused_launch(workload, config, self._platform)
         local_ns = tiles.local_bytes / local_store_bytes_per_ns(self._platform)
         streams = replace(tiles.streams, staging_ns=tiles.streams.staging_ns + local_ns)
-        return Launch(streams, self._drain(config.store_flavour), tiles.staging_slots)
+        drain = self._drain(config.store_flavour)
+        return Launch(streams, tiles.local_bytes, drain, tiles.staging_slots)
 
     def _drain_of(self, flavour: str) -> DrainModel:
         return drain_model(self._platform, flavour="tma" if flavour == "tma" else "st.v4")

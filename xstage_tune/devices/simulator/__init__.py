@@ -2,34 +2,42 @@
 
 No time stepping: between two events every rate is constant, so all quantities are integrated exactly.
 
-**The path** (``fluid``). All producers share one queue that drains at R and holds Q(K). A burst of B
-bytes is injected at its backpressure-free rate ``B / T0(B)`` while the queue has room. Once it is full
-and the active bursts ask for more than R, the arbiter admits R in total, by water filling. Branches with
-an active burst share R by their shares; within a branch, so do the ports (the platform's arbitration
-groups) with one, by weight; within a port, its bursts equally. What a branch or a burst cannot use goes
-to the others.
+**The path** (``fluid``, ``rooms``). Q(K) bytes can wait on the way to the owner: in a room that all
+producers share, which drains at R, and in front of it in each producer's own. Stores enter a producer's
+room as fast as they are issued (T0) and pass on at once while the shared room has any. When it is full the
+arbiter admits R in total, by water filling. Branches with a waiting producer share R by their shares;
+within a branch, so do the ports (the platform's arbitration groups) with one, by weight; within a port, its
+producers equally. What a branch or a producer cannot use goes to the others. A burst is accepted when T0 is
+over and its last byte has room.
 
-*Attribution of occupancy.* The queue is one first-in first-out store behind the arbiter: the arbiter
-decides whose bytes enter, the queue does not know whose bytes it holds, and capacity belongs to no
-branch. So a burst whose last byte enters at t has drained at t + q(t)/R, and K aligned identical
-producers obey equations 1-7 for any branch shares ("issue" being that of the last producer done).
+*Local stores wait too.* A producer's room is first in, first out, whatever the owner: a tile that stores a
+quarter of its bytes to a remote owner fills the room with local bytes that wait behind remote ones. So
+mixed tiles stall with far less than Q outstanding (on an H200, at 1.5 of 3.9 MB).
+
+*How Q is divided.* ``rooms`` reads the shared part off how Q grows with K. A platform that was calibrated
+at one K tells nothing of it: there all of Q is shared.
+
+*Attribution of occupancy.* The shared room is one first-in first-out store behind the arbiter: the arbiter
+decides whose bytes enter, the room does not know whose bytes it holds. So a burst whose last byte enters it
+at t has drained at t + q(t)/R, and K aligned identical producers obey equations 1-7 for any branch shares
+("issue" being that of the last producer done) and any division of Q.
 
 *Where hardware differs.* Recorded on an H200's host path, mean periods and issue times agree with this; the
-spread of issue times is wider. There an SM whose port is asked for less than its share hardly waits while
-others do, as if each producer had room of its own (about Q(K)/K), and equal bursts of SMs of one port end up
-to tens of us apart. Simulated stalls of drain-limited waves are shorter than measured ones; that the SM
-which waits longest ends a launch is the likely reason, not a proven one.
+spread of issue times is wider. In measured waves stalls begin a burst or two earlier, and the slowest SMs
+end about 1% later. With register stores an SM that waits also holds up its other roles' accesses of shared
+memory; ``skeletons`` reduces that to a limit on the slots that are of use.
 
-*State.* Bursts of one branch and one size, behind ports of equal weight with equally many busy members,
-have equal rates. They form a flow class: a list in the order of their ends, and the bytes that one member
-has injected since the class was last idle, its work. A burst ends when this work reaches its value at the
-burst's begin plus B. An event therefore costs the number of live classes, not of producers. When a member
-of a port begins or ends, the other members' bursts move to another class.
+*State.* Producers of one branch and one burst size, behind ports of equal weight with equally many busy
+members, pass bytes on at equal rates. They form a flow class: a list in the order in which they are at
+their goals, and the bytes that one member has passed on since the class was last idle, its work. A
+producer's goal is that all it has offered is in the shared room, or enough of it for its present burst to
+be accepted. An event therefore costs the number of live classes, not of producers. When a member of a port
+becomes busy or idle, the other members move to another class.
 
-*Events.* A burst ends; the queue becomes full. (That it becomes empty changes no rate.)
+*Events.* A producer is at its goal; the shared room becomes full. (That it becomes empty changes no rate.)
 
-*Invariants.* 0 <= q <= Q; accepted bytes = drained bytes + q; the rates of the bursts sum to R exactly
-while the queue limits them; no burst exceeds its own rate.
+*Invariants.* 0 <= q <= its size; bytes that entered = bytes drained + q; the rates of the producers sum to
+R exactly while the shared room limits them; none exceeds its own rate.
 
 **The pipeline** (``pipeline``, ``pipeline_kernel``). An SM runs one persistent CTA: a mainloop role
 that works through the SM's tiles in order, and an issue role that stores each finished tile, joined by S

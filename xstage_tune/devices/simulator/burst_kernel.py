@@ -14,12 +14,18 @@ from xstage_tune.devices.simulator.fluid import (
     Fluid,
     advance,
     begin_burst,
-    pop_ended,
+    pop_arrived,
     set_rates,
     take_change,
+    wait_for,
 )
 from xstage_tune.devices.simulator.jit import event_kernel
 from xstage_tune.devices.simulator.timers import Timers, set_timer
+
+# What a producer does.
+SPINNING = 0  # its timer: begin of the next burst
+ISSUING = 1  # its timer, where producers have rooms of their own: T0 is over
+ADMITTING = 2  # T0 is over, and the burst's last byte has no room yet
 
 #: Why :func:`run_bursts` returned.
 FINISHED = 0
@@ -52,6 +58,7 @@ class Producers(NamedTuple):
     start_ns: NDArray[np.float64]  # of the first burst
     begin_ns: NDArray[np.float64]  # of the current burst
     bursts: NDArray[np.int64]  # bursts begun
+    state: NDArray[np.int8]
 
 
 @event_kernel
@@ -70,20 +77,38 @@ def run_bursts(
             now = fluid.level[CHANGE]
             flow = take_change(fluid)
             if flow != QUEUE_FULL:
-                producer = pop_ended(fluid, flow)
+                producer = pop_arrived(fluid, flow)
                 while producer != NOBODY:
-                    _end_burst(producer, now, plan, producers, timers, records)
-                    producer = pop_ended(fluid, flow)
+                    state = producers.state[producer]
+                    if state == ADMITTING or (state == ISSUING and fluid.own_rooms == 0.0):
+                        _end_burst(producer, now, plan, producers, timers, records)
+                    producer = pop_arrived(fluid, flow)
             set_rates(fluid)
             continue
+        if records.written[0] + producers.bursts.shape[0] > records.producer.shape[0]:
+            return RECORDS_FULL
         advance(fluid, now)
         while timers.when_ns[timer] == now:
             set_timer(timers, timer, np.inf)
-            begin_burst(fluid, timer, 0)
-            producers.begin_ns[timer] = now
-            producers.bursts[timer] += 1
+            if producers.state[timer] == SPINNING:
+                _begin_burst(timer, now, producers, timers, fluid)
+            elif wait_for(fluid, timer, fluid.offered[timer] - fluid.own_rooms / producers.bursts.shape[0]):
+                producers.state[timer] = ADMITTING
+            else:
+                _end_burst(timer, now, plan, producers, timers, records)
             timer = timers.winner[1]
         set_rates(fluid)
+
+
+@event_kernel
+def _begin_burst(producer: int, now: float, producers: Producers, timers: Timers, fluid: Fluid) -> None:
+    begin_burst(fluid, producer, 0)
+    producers.begin_ns[producer] = now
+    producers.bursts[producer] += 1
+    producers.state[producer] = ISSUING
+    # Without an own room a burst passes on as it is issued: its arrival ends it, never before T0.
+    if fluid.own_rooms > 0.0:
+        set_timer(timers, producer, now + fluid.burst[0] / fluid.rate[0])
 
 
 @event_kernel
@@ -95,6 +120,7 @@ def _end_burst(
     records.begin_ns[row] = producers.begin_ns[producer]
     records.end_ns[row] = now
     records.written[0] = row + 1
+    producers.state[producer] = SPINNING
     bursts = producers.bursts[producer]
     jitter = plan.spin_jitter_ns * _uniform(plan.seed, producer, bursts) if plan.spin_jitter_ns > 0.0 else 0.0
     if plan.isolated:

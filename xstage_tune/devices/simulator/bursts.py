@@ -75,6 +75,7 @@ def simulate_bursts(point: BurstPoint, drain: DrainModel, jitter: BurstJitter = 
         start_ns=start_ns,
         begin_ns=np.zeros(point.producers),
         bursts=np.zeros(point.producers, np.int64),
+        state=np.full(point.producers, kernel.SPINNING, np.int8),
     )
     fluid = new_fluid(drain, np.array([float(point.burst_bytes)]))
     records = _records(_FIRST_RECORDS_PER_PRODUCER * point.producers)

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xstage_tune.devices.base import StoreFlavour
+from xstage_tune.devices.simulator.rooms import shared_room_bytes
 from xstage_tune.errors import UsageError
 from xstage_tune.platforms.queries import capacity_bytes, issue_ns
 from xstage_tune.platforms.schema import Arbitration, PlatformProfile
@@ -27,6 +28,7 @@ class DrainModel:
     Args:
         drain_bytes_per_s: R.
         capacity_bytes: Q(K); infinity where the path never limits.
+        own_room_bytes: part of Q(K) that is one producer's own; what is left is shared by all.
         free_issue_ns: T0 of one producer's burst, from burst bytes ``[n]`` to ns ``[n]``.
         branch_of_sm: ``[K]`` branch of each producer, an index into ``branch_share``.
         branch_share: ``[branches]`` fraction of R that a branch is due.
@@ -45,11 +47,14 @@ class DrainModel:
     branch_share: tuple[float, ...] = (1.0,)
     port_of_sm: tuple[int, ...] = ()
     port_weight: tuple[float, ...] = ()
+    own_room_bytes: float = 0.0
 
     def __post_init__(self) -> None:
         figures = (self.drain_bytes_per_s, self.capacity_bytes, *self.branch_share, *self.port_weight)
         if not all(figure > 0 for figure in figures):
             raise UsageError("drain model: R, Q, branch shares and port weights must be positive")
+        if not 0 <= self.own_room_bytes * self.producers <= self.capacity_bytes:
+            raise UsageError("drain model: the producers' own rooms must be part of Q")
         if not self.branch_of_sm or not set(self.branch_of_sm) <= set(range(len(self.branch_share))):
             raise UsageError("drain model: every producer must be on one of the branches")
         if not self.port_of_sm:
@@ -66,6 +71,11 @@ class DrainModel:
     def producers(self) -> int:
         """K."""
         return len(self.branch_of_sm)
+
+    @property
+    def shared_room_bytes(self) -> float:
+        """Part of Q(K) that is no producer's own."""
+        return self.capacity_bytes - self.own_room_bytes * self.producers
 
     def free_rate_bytes_per_ns(self, burst_bytes: Floats) -> Floats:
         """Injection rate of bursts without backpressure, ``B / T0(B)``, ``[n]``."""
@@ -94,9 +104,11 @@ def drain_model(
     count = platform.gpu.sm_count if producers is None else producers
     if sm_ids is None:
         sm_ids = spread_sm_ids(count, platform.gpu.sm_count).tolist()
+    capacity = float(capacity_bytes(platform, flavour, count))
     one_port = DrainModel(
         drain_bytes_per_s=platform.drain.bytes_per_s,
-        capacity_bytes=float(capacity_bytes(platform, flavour, count)),
+        capacity_bytes=capacity,
+        own_room_bytes=max(0.0, capacity - shared_room_bytes(platform, flavour)) / count,
         free_issue_ns=partial(issue_ns, platform, flavour, count),
         branch_of_sm=(0,) * count,
     )

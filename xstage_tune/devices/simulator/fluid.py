@@ -14,17 +14,18 @@ from xstage_tune.devices.simulator.drain import NS_PER_S, DrainModel
 from xstage_tune.devices.simulator.jit import event_kernel
 
 # Slots of ``Fluid.level``.
-OCCUPANCY = 0  # bytes in the queue at UPDATED
-ACCEPTED = 1  # bytes accepted up to UPDATED
-PEAK = 2  # largest occupancy up to UPDATED
-INFLOW = 3  # accepted bytes/ns since UPDATED
+OCCUPANCY = 0  # bytes in the shared room at UPDATED
+ACCEPTED = 1  # bytes that have entered it up to UPDATED
+PEAK = 2  # most bytes held in all rooms up to UPDATED
+INFLOW = 3  # bytes/ns that enter it since UPDATED
 UPDATED = 4  # ns: time up to which the state is integrated
 CHANGE = 5  # ns: next event of the queue, infinity for none
+OFFERED = 6  # bytes of all bursts begun
 
 # Slots of ``Fluid.mark``.
 LIVE = 0  # number of live flow classes
 LIMITED = 1  # 1 while the queue is full and limits the bursts
-CAUSE = 2  # flow class whose first burst ends at CHANGE, or QUEUE_FULL
+CAUSE = 2  # flow class whose first producer is at its goal at CHANGE, or QUEUE_FULL
 TRACED = 3  # breakpoints written
 
 QUEUE_FULL = -1
@@ -36,7 +37,8 @@ class Fluid(NamedTuple):
     """State of the queue."""
 
     drain: float  # R
-    capacity: float  # Q(K)
+    capacity: float  # of the shared room
+    own_rooms: float  # of all producers together
     weights: int  # distinct weights of ports
     share: NDArray[np.float64]  # [branches]
     burst: NDArray[np.float64]  # [sizes] bytes
@@ -46,19 +48,21 @@ class Fluid(NamedTuple):
     # by producer
     branch: NDArray[np.int64]
     port: NDArray[np.int64]
-    flow: NDArray[np.int64]  # class of its active burst, or NOWHERE
-    target: NDArray[np.float64]  # work of that class at which the burst ends
+    flow: NDArray[np.int64]  # class of its backlog, NOWHERE without one
+    offered: NDArray[np.float64]  # bytes of its bursts so far
+    goal: NDArray[np.float64]  # of these, passed on to the shared room when its class is at ``target``
+    target: NDArray[np.float64]  # work of that class
     before: NDArray[np.int64]  # neighbours in that class, by target
     after: NDArray[np.int64]
     # by port
     weight: NDArray[np.int64]  # its place among the distinct weights
     member: NDArray[np.int64]  # [ports, most members] producers, NOBODY behind the last
-    busy: NDArray[np.int64]  # members with an active burst
+    busy: NDArray[np.int64]  # members with a backlog
     # by flow class
-    active: NDArray[np.int64]  # bursts
-    work: NDArray[np.float64]  # bytes injected by one member since the class was idle
+    active: NDArray[np.int64]  # members
+    work: NDArray[np.float64]  # bytes passed on by one member since the class was idle
     slope: NDArray[np.float64]  # bytes/ns of one member
-    first: NDArray[np.int64]  # the producer whose burst ends first
+    first: NDArray[np.int64]  # the producer that is first at its goal
     last: NDArray[np.int64]
     live: NDArray[np.int64]  # the live classes, mark[LIVE] of them, in no order
     live_at: NDArray[np.int64]  # place of a class in ``live``
@@ -86,14 +90,15 @@ def new_fluid(drain: DrainModel, burst_bytes: NDArray[np.float64], traced_bursts
     classes = (branches, sizes, weights.size, member.shape[1])
     flow_branch, flow_size, flow_weight, flow_busy = np.indices(classes).reshape(4, -1)
     flows = flow_branch.size
-    # A burst begins and ends once, fills the queue at most once per end, and lets it run empty at
-    # most once per begin.
-    rows = 4 * traced_bursts + 4 if traced_bursts else 0
-    level = np.zeros(6)
+    # Of a burst there are a begin, the end of its T0, and up to two goals; the queue fills at most once per
+    # goal, and runs empty at most once per begin.
+    rows = 8 * traced_bursts + 8 if traced_bursts else 0
+    level = np.zeros(7)
     level[CHANGE] = np.inf
     return Fluid(
         drain=drain.drain_bytes_per_s / NS_PER_S,
-        capacity=float(drain.capacity_bytes),
+        capacity=float(drain.shared_room_bytes),
+        own_rooms=drain.own_room_bytes * producers,
         weights=weights.size,
         share=np.asarray(drain.branch_share, np.float64),
         burst=np.asarray(burst_bytes, np.float64),
@@ -103,6 +108,8 @@ def new_fluid(drain: DrainModel, burst_bytes: NDArray[np.float64], traced_bursts
         branch=np.asarray(drain.branch_of_sm, np.int64),
         port=np.asarray(drain.port_of_sm, np.int64),
         flow=np.full(producers, NOWHERE),
+        offered=np.zeros(producers),
+        goal=np.zeros(producers),
         target=np.zeros(producers),
         before=np.full(producers, NOBODY),
         after=np.full(producers, NOBODY),
@@ -155,9 +162,19 @@ def advance(fluid: Fluid, now_ns: float) -> None:
                 _trace(fluid, level[UPDATED] - level[OCCUPANCY] / net, 0.0)
             occupancy = 0.0
         level[OCCUPANCY] = min(occupancy, fluid.capacity)
-        level[PEAK] = max(level[PEAK], level[OCCUPANCY])
     level[UPDATED] = now_ns
-    _trace(fluid, now_ns, level[OCCUPANCY])
+    held = _held(fluid)
+    level[PEAK] = max(level[PEAK], held)
+    _trace(fluid, now_ns, held)
+
+
+@event_kernel
+def _held(fluid: Fluid) -> float:
+    """Bytes in all rooms, as if a producer could use another's own room."""
+    level = fluid.level
+    in_own_rooms = min(level[OFFERED] - level[ACCEPTED], fluid.own_rooms)
+    held: float = level[OCCUPANCY] + max(in_own_rooms, 0.0)
+    return held
 
 
 @event_kernel
@@ -171,36 +188,82 @@ def _trace(fluid: Fluid, now_ns: float, occupancy: float) -> None:
 
 @event_kernel
 def begin_burst(fluid: Fluid, producer: int, size: int) -> None:
-    """Add a burst at the time up to which the state is integrated; :func:`set_rates` must follow."""
-    port = fluid.port[producer]
-    fluid.busy[port] += 1
-    _reweigh_port(fluid, port)
-    _enter(fluid, producer, size, fluid.burst[size])
+    """Add a burst at the time up to which the state is integrated; :func:`set_rates` must follow.
+
+    Its producer's goal is that all it has offered is passed on.
+    """
+    passed = passed_bytes(fluid, producer)
+    if fluid.flow[producer] == NOWHERE:
+        port = fluid.port[producer]
+        fluid.busy[port] += 1
+        _reweigh_port(fluid, port)
+    else:
+        _leave(fluid, producer)
+    fluid.offered[producer] += fluid.burst[size]
+    fluid.level[OFFERED] += fluid.burst[size]
+    fluid.goal[producer] = fluid.offered[producer]
+    _enter(fluid, producer, size, fluid.offered[producer] - passed)
+
+
+@event_kernel
+def passed_bytes(fluid: Fluid, producer: int) -> float:
+    """Bytes of a producer that are in the shared room or beyond, at the time of the last event."""
+    flow = fluid.flow[producer]
+    if flow == NOWHERE:
+        everything: float = fluid.offered[producer]
+        return everything
+    passed: float = fluid.goal[producer] - (fluid.target[producer] - fluid.work[flow])
+    return passed
+
+
+@event_kernel
+def wait_for(fluid: Fluid, producer: int, position: float) -> bool:
+    """Make it a producer's goal to have passed on ``position`` bytes; False if it has.
+
+    :func:`set_rates` must follow.
+    """
+    flow = fluid.flow[producer]
+    left = position - passed_bytes(fluid, producer)
+    if flow == NOWHERE or left <= 0.0:
+        return False
+    if position < fluid.goal[producer]:
+        _leave(fluid, producer)
+        fluid.goal[producer] = position
+        _enter(fluid, producer, fluid.flow_size[flow], left)
+    return True
 
 
 @event_kernel
 def take_change(fluid: Fluid) -> int:
-    """Integrate up to the queue's next event; the flow class whose first burst ended, or QUEUE_FULL."""
+    """Integrate up to the queue's next event; the class whose first member is at its goal, or QUEUE_FULL."""
     cause: int = fluid.mark[CAUSE]
     advance(fluid, fluid.level[CHANGE])
     # The event's own quantity is set, not integrated, so rounding can never leave it just short.
     if cause == QUEUE_FULL:
         fluid.level[OCCUPANCY] = fluid.capacity
-        fluid.level[PEAK] = fluid.capacity
+        fluid.level[PEAK] = max(fluid.level[PEAK], _held(fluid))
     else:
         fluid.work[cause] = fluid.target[fluid.first[cause]]
     return cause
 
 
 @event_kernel
-def pop_ended(fluid: Fluid, flow: int) -> int:
-    """Remove the first burst of a class if it has ended; its producer, else NOBODY."""
+def pop_arrived(fluid: Fluid, flow: int) -> int:
+    """The first producer of a class if it is at its goal, else NOBODY.
+
+    Its next goal is to pass on all it has offered; if that is done, it has left (``flow`` is NOWHERE).
+    """
     if fluid.active[flow] == 0:
         return NOBODY
     producer: int = fluid.first[flow]
     if fluid.target[producer] > fluid.work[flow]:
         return NOBODY
     _leave(fluid, producer)
+    left = fluid.offered[producer] - fluid.goal[producer]
+    fluid.goal[producer] = fluid.offered[producer]
+    if left > 0.0:
+        _enter(fluid, producer, fluid.flow_size[flow], left)
+        return producer
     port = fluid.port[producer]
     fluid.busy[port] -= 1
     _reweigh_port(fluid, port)
@@ -209,7 +272,7 @@ def pop_ended(fluid: Fluid, flow: int) -> int:
 
 @event_kernel
 def _reweigh_port(fluid: Fluid, port: int) -> None:
-    """Move the port's active bursts to the classes of its present number of busy members."""
+    """Move the port's members to the classes of its present number of busy ones."""
     most = fluid.member.shape[1]
     if most == 1:
         return
@@ -219,7 +282,7 @@ def _reweigh_port(fluid: Fluid, port: int) -> None:
             continue
         flow = fluid.flow[producer]
         left = fluid.target[producer] - fluid.work[flow]
-        # One that has ended too is about to be popped from where it is.
+        # One that has arrived too is about to be popped from where it is.
         if left > 0.0 and flow % most != fluid.busy[port] - 1:
             _leave(fluid, producer)
             _enter(fluid, producer, fluid.flow_size[flow], left)
@@ -227,7 +290,7 @@ def _reweigh_port(fluid: Fluid, port: int) -> None:
 
 @event_kernel
 def _enter(fluid: Fluid, producer: int, size: int, left: float) -> None:
-    """Put a burst with ``left`` bytes to go into its class, in the order of ends."""
+    """Put a producer with ``left`` bytes to its goal into its class, in the order of arrivals."""
     port, sizes, most = fluid.port[producer], fluid.rate.shape[0], fluid.member.shape[1]
     flow = (fluid.branch[producer] * sizes + size) * fluid.weights + fluid.weight[port]
     flow = flow * most + fluid.busy[port] - 1
@@ -237,7 +300,7 @@ def _enter(fluid: Fluid, producer: int, size: int, left: float) -> None:
         fluid.live_at[flow] = fluid.mark[LIVE]
         fluid.mark[LIVE] += 1
     target = fluid.work[flow] + left
-    # Whole bursts go to the end at once; only moved ones have to look for their place.
+    # Whole bursts go to the end at once; only the others have to look for their place.
     before, after = fluid.last[flow], NOBODY
     while before != NOBODY and fluid.target[before] > target:
         before, after = fluid.before[before], before
@@ -256,7 +319,7 @@ def _enter(fluid: Fluid, producer: int, size: int, left: float) -> None:
 
 @event_kernel
 def _leave(fluid: Fluid, producer: int) -> None:
-    """Take a burst out of its class."""
+    """Take a producer out of its class."""
     flow = fluid.flow[producer]
     before, after = fluid.before[producer], fluid.after[producer]
     if before == NOBODY:

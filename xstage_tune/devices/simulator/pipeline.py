@@ -91,8 +91,14 @@ class PipelineRun:
         return self.times.begin - self.times.ready
 
 
-def simulate(streams: Streams, drain: DrainModel, config: PipelineConfig) -> PipelineRun:
+def simulate(
+    streams: Streams, drain: DrainModel, config: PipelineConfig, local_bytes: Floats | float = 0.0
+) -> PipelineRun:
     """Run the streams to their end.
+
+    Args:
+        local_bytes: what each tile stores to the GPU's own memory before its remote bytes, ``[n]`` or one for
+            all: in the SM's own room they wait behind remote bytes of the tiles before.
 
     Raises:
         UsageError: ``drain`` is for another number of SMs, or the order deadlocks on its counters.
@@ -115,6 +121,7 @@ def simulate(streams: Streams, drain: DrainModel, config: PipelineConfig) -> Pip
         slot_offset_ns=_column(streams.slot_offset_ns, np.float64),
         staging_ns=_column(streams.staging_ns, np.float64),
         size=size_of_tile,
+        admitted_at=_admitted_at(streams, np.broadcast_to(local_bytes, streams.tiles), drain.own_room_bytes),
         waits_on=_column(streams.waits_on, np.int32),
         signals=_column(streams.signals, np.int32),
         signals_at_end=_column(streams.signals_at_end, np.bool_),
@@ -155,6 +162,27 @@ def _burst_sizes(remote_bytes: Floats) -> tuple[Floats, NDArray[np.int32]]:
     return sizes, index
 
 
+def _admitted_at(streams: Streams, local_bytes: Floats, own_room_bytes: float) -> Floats:
+    """Remote bytes of its SM that must have left the SM's own room for a tile to be all inside, ``[n]``.
+
+    The room is first in, first out. Local bytes at its head leave at once; remote ones wait for the path. So
+    a tile whose last byte is the e-th of its SM has room when the head is at byte e - room, or in front of
+    the local bytes that this lies in.
+    """
+    admitted = np.zeros(streams.tiles)
+    for begin, end in zip(streams.first[:-1], streams.first[1:], strict=True):
+        if begin == end:
+            continue
+        remote = streams.remote_bytes[begin:end]
+        stored = np.cumsum(local_bytes[begin:end] + remote)
+        passed = np.cumsum(remote)
+        # Remote bytes ahead of each tile's first remote byte, and ahead of its end.
+        position = np.column_stack((stored - remote, stored)).ravel()
+        ahead = np.column_stack((passed - remote, passed)).ravel()
+        admitted[begin:end] = np.interp(stored - own_room_bytes, position, ahead, left=0.0)
+    return admitted
+
+
 def _roles(streams: Streams, staging_slots: int) -> kernel.Roles:
     """All roles at the start of a launch: nothing done, every slot free."""
     sms = streams.sms
@@ -164,6 +192,7 @@ def _roles(streams: Streams, staging_slots: int) -> kernel.Roles:
         issue=np.full(sms, kernel.IDLE, np.int8),
         current=streams.first[:-1].copy(),
         storing=streams.first[:-1].copy(),
+        passing=streams.first[:-1].copy(),
         free_slots=np.full(sms, staging_slots, np.int64),
         stalled_at=np.zeros(sms),
         missing=np.bincount(signalled, minlength=streams.counters),

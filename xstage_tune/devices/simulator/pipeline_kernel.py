@@ -10,14 +10,16 @@ from numpy.typing import NDArray
 from xstage_tune.devices.simulator.fluid import (
     CHANGE,
     NOBODY,
+    NOWHERE,
     OCCUPANCY,
     QUEUE_FULL,
     Fluid,
     advance,
     begin_burst,
-    pop_ended,
+    pop_arrived,
     set_rates,
     take_change,
+    wait_for,
 )
 from xstage_tune.devices.simulator.jit import event_kernel
 from xstage_tune.devices.simulator.timers import Timers, set_timer
@@ -32,8 +34,10 @@ TO_END = 4  # its timer: end of the mainloop
 # Issue role.
 IDLE = 0
 STAGING = 1  # its timer: end of the staging part
-STORING = 2  # in the path
-COMPLETING = 3  # its timer: own bytes have drained
+STORING = 2  # in the path; its timer, where SMs have rooms of their own: T0 is over
+ADMITTING = 3  # T0 is over, and the tile's last byte has no room yet
+PASSING = 4  # accepted, and waits until its bytes are in the shared room
+COMPLETING = 5  # its timer: own bytes have drained
 
 NO_BURST = -1
 
@@ -46,6 +50,7 @@ class Tiles(NamedTuple):
     slot_offset_ns: NDArray[np.float64]
     staging_ns: NDArray[np.float64]
     size: NDArray[np.int32]  # index of the remote burst's size, or NO_BURST
+    admitted_at: NDArray[np.float64]  # remote bytes of its SM passed on when its last byte has room
     waits_on: NDArray[np.int32]  # counter, or NO_COUNTER
     signals: NDArray[np.int32]  # counter, or NO_COUNTER
     signals_at_end: NDArray[np.bool_]  # signal at the mainloop's end, else when stored
@@ -73,6 +78,7 @@ class Roles(NamedTuple):
     storing: NDArray[np.int64]  # tile of the issue role; those in [storing, current) have ended
     free_slots: NDArray[np.int64]
     stalled_at: NDArray[np.float64]  # since when ON_SLOT
+    passing: NDArray[np.int64]  # first tile of those whose bytes may still be in the SM's own room
     missing: NDArray[np.int64]  # [counters] signals to come
     visible_at: NDArray[np.float64]  # [counters] when a complete counter is seen
     waiting: NDArray[np.int64]  # [counters] first SM that waits
@@ -113,11 +119,10 @@ def run_events(
             events += 1
             flow = take_change(fluid)
             if flow != QUEUE_FULL:
-                sm = pop_ended(fluid, flow)
+                sm = pop_arrived(fluid, flow)
                 while sm != NOBODY:
-                    _stored(sm, now, tiles, times, roles, timers, fluid, rules)
-                    _next_store(sm, now, tiles, times, roles, timers, fluid, rules)
-                    sm = pop_ended(fluid, flow)
+                    _arrived(sm, now, tiles, times, roles, timers, fluid, rules)
+                    sm = pop_arrived(fluid, flow)
                     events += 1
             set_rates(fluid)
             continue
@@ -232,9 +237,15 @@ def _issue_timer(
     fluid: Fluid,
     rules: Rules,
 ) -> bool:
-    """Step an issue role whose timer is due; True if it began a burst."""
+    """Step an issue role whose timer is due; True if the path's rates must be set anew."""
     set_timer(timers, tiles.first.shape[0] - 1 + sm, np.inf)
-    if roles.issue[sm] == COMPLETING:
+    if roles.issue[sm] == STORING:
+        advance(fluid, now)
+        if wait_for(fluid, sm, tiles.admitted_at[roles.storing[sm]]):
+            roles.issue[sm] = ADMITTING
+            return True
+        _stored(sm, now, tiles, times, roles, timers, fluid, rules)
+    elif roles.issue[sm] == COMPLETING:
         _free_slot(sm, now, tiles, times, roles, timers)
     elif _store(sm, now, tiles, times, roles, timers, fluid, rules):
         return True
@@ -283,7 +294,36 @@ def _store(
     roles.issue[sm] = STORING
     advance(fluid, now)
     begin_burst(fluid, sm, size)
+    # Without an own room a burst passes on as it is issued: its arrival ends it, never before T0.
+    if fluid.own_rooms > 0.0:
+        free_ns = fluid.burst[size] / fluid.rate[size]
+        set_timer(timers, tiles.first.shape[0] - 1 + sm, now + free_ns)
     return True
+
+
+@event_kernel
+def _arrived(
+    sm: int,
+    now: float,
+    tiles: Tiles,
+    times: Times,
+    roles: Roles,
+    timers: Timers,
+    fluid: Fluid,
+    rules: Rules,
+) -> None:
+    """The SM has passed on as many bytes as it was to."""
+    if fluid.flow[sm] == NOWHERE:
+        drained = now + fluid.level[OCCUPANCY] / fluid.drain
+        for tile in range(roles.passing[sm], roles.storing[sm]):
+            times.drained[tile] = drained
+        roles.passing[sm] = roles.storing[sm]
+        if roles.issue[sm] == PASSING:
+            _complete(sm, drained, tiles, times, roles, timers, rules)
+            return
+    if roles.issue[sm] == ADMITTING or (roles.issue[sm] == STORING and fluid.own_rooms == 0.0):
+        _stored(sm, now, tiles, times, roles, timers, fluid, rules)
+        _next_store(sm, now, tiles, times, roles, timers, fluid, rules)
 
 
 @event_kernel
@@ -303,15 +343,32 @@ def _stored(
     times.drained[tile] = now
     if not tiles.signals_at_end[tile]:
         _signal(tiles.signals[tile], now, roles, timers, rules)
-    if tiles.size[tile] != NO_BURST:
+    if tiles.size[tile] != NO_BURST and fluid.flow[sm] == NOWHERE:
         # First in, first out: what is queued at this moment leaves before, or is, this burst's tail.
         times.drained[tile] = now + fluid.level[OCCUPANCY] / fluid.drain
-        if rules.completion_coupled:
-            roles.issue[sm] = COMPLETING
-            done = times.drained[tile] + rules.completion_latency_ns
-            set_timer(timers, tiles.first.shape[0] - 1 + sm, done)
-            return
+    if tiles.size[tile] != NO_BURST and rules.completion_coupled:
+        if fluid.flow[sm] == NOWHERE:
+            _complete(sm, times.drained[tile], tiles, times, roles, timers, rules)
+        else:
+            roles.issue[sm] = PASSING
+        return
     _free_slot(sm, now, tiles, times, roles, timers)
+
+
+@event_kernel
+def _complete(
+    sm: int,
+    drained: float,
+    tiles: Tiles,
+    times: Times,
+    roles: Roles,
+    timers: Timers,
+    rules: Rules,
+) -> None:
+    """Coupled to completion: wait until the tile's bytes have drained and are visible."""
+    times.drained[roles.storing[sm]] = drained
+    roles.issue[sm] = COMPLETING
+    set_timer(timers, tiles.first.shape[0] - 1 + sm, drained + rules.completion_latency_ns)
 
 
 @event_kernel

