@@ -25,8 +25,8 @@ from xstage_tune.platforms.schema import PlatformProfile
 #: CTAs start on one deadline of a common timer, as near to it as its tick lets them (an H200's).
 _START_JITTER_NS = 32.0
 #: What a mainloop role spends on passing a tile on and taking the next slot: two barriers of shared memory,
-#: each seen 64 ns after its arrival (ParallelKittens, arXiv 2511.13940, table of synchronisation costs). Here it
-#: counts as part of the mainloop.
+#: each seen 64 ns after its arrival (ParallelKittens, arXiv 2511.13940, table of synchronisation costs). It
+#: counts as part of the mainloop here.
 HANDOVER_NS = 128.0
 #: Tiles of an SM that register stores let be between their slot and their last accepted store.
 _SLOTS_BEHIND_REGISTER_STORES = 2
