@@ -1,0 +1,254 @@
+"""The CUDA device of profiling: an attention, its All-to-All and their fusion on one GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import Self, TypeVar
+
+from xstage_tune.devices.attention_check import (
+    Bits,
+    check_attention,
+    check_equal,
+    random_inputs,
+    sampled_tokens,
+)
+from xstage_tune.devices.attention_profiles import (
+    NO_SPANS,
+    NOT_VERIFIED,
+    CheckFigures,
+    Figures,
+    Implementation,
+    ProfileCase,
+    ProfileLaunch,
+    ReplayFigures,
+)
+from xstage_tune.devices.attention_spans import MOST_SPANS, sampled_ctas, span_figures
+from xstage_tune.devices.base import DeviceDescription, LaunchInfo, Verification
+from xstage_tune.devices.cuda.attention_buffers import AttentionBuffers
+from xstage_tune.devices.cuda.attention_kernel import AttentionA2A
+from xstage_tune.devices.cuda.attention_shape import AttentionShape, Destinations
+from xstage_tune.devices.cuda.attention_variants import KERNEL, SHARED_BYTES_LIMIT, shared_bytes
+from xstage_tune.devices.cuda.compiler import CompiledKernel
+from xstage_tune.devices.cuda.driver import synchronize
+from xstage_tune.devices.cuda.gpu import Gpu
+from xstage_tune.devices.cuda.graph_timing import ReplayGraph, elapsed_ns, launches_of_replay
+from xstage_tune.devices.cuda.serial_a2a import SERIAL, STORE_KERNEL, SerialA2A
+from xstage_tune.devices.cuda.sources import hash_sources, kernels_root, read_sources
+from xstage_tune.spans import SpanTable
+
+Outcome = TypeVar("Outcome")
+
+ATTENTION_SOURCE = "attention_a2a/attention.cu"
+#: A launch computes at no less than this rate, and stores no slower; the rest is for starting and queueing.
+_LEAST_FLOP_PER_S = 20e12
+_LEAST_BYTES_PER_S = 1e9
+_START_TIMEOUT_S = 10.0
+#: The launch whose spans are read is the last of so many back to back, as in a replay.
+_LAUNCHES_TO_RECORD = 3
+_RANK = 0
+
+
+class CudaProfiles:
+    """One GPU of this process, as a :class:`~xstage_tune.devices.attention_profiles.ProfileDevice`."""
+
+    def __init__(self, gpu: Gpu) -> None:
+        sources = {
+            name: content
+            for source in (ATTENTION_SOURCE, SERIAL.source)
+            for name, content in read_sources(source, kernels_root()).items()
+        }
+        #: The GPU and the kernels: times of others are not comparable.
+        self.identity = f"{gpu.device.name}, kernels {hash_sources(dict(sorted(sources.items())))[:12]}"
+        self._gpu = gpu
+
+    @classmethod
+    def open(cls, index: int) -> Self:
+        """The ``index``-th GPU that this process sees.
+
+        Raises:
+            DeviceError: no driver, no such GPU.
+        """
+        return cls(Gpu.open(index))
+
+    def describe(self) -> DeviceDescription:
+        """Identity of the GPU, its driver and its links."""
+        return self._gpu.describe()
+
+    def label_launches(self, run_id: str) -> None:
+        """See :class:`~xstage_tune.devices.attention_profiles.ProfileDevice`."""
+        self._gpu.label_launches(run_id)
+
+    def prepare(self, case: ProfileCase) -> CudaPreparedProfile:
+        """See :class:`~xstage_tune.devices.attention_profiles.ProfileDevice`."""
+        return CudaPreparedProfile(self._gpu, case)
+
+    def close(self) -> None:
+        """Free what the GPU holds; safe to call twice."""
+        self._gpu.close()
+
+
+class CudaPreparedProfile:
+    """A case on a GPU; see :class:`~xstage_tune.devices.attention_profiles.PreparedProfile`."""
+
+    def __init__(self, gpu: Gpu, case: ProfileCase) -> None:
+        self._gpu, self._case = gpu, case
+        self._shape = AttentionShape(case.tokens, case.heads, case.head_dim, case.ranks, _RANK)
+        self._launch_timeout_s = case.flops / _LEAST_FLOP_PER_S + case.output_bytes / _LEAST_BYTES_PER_S
+        self._graphs: dict[Implementation, ReplayGraph] = {}
+        self._expected: Bits | None = None
+        with ExitStack() as opened:
+            self._attention = self._kernel(opened, "attention")
+            self._fused = self._kernel(opened, "fused")
+            self._serial = SerialA2A(gpu, self._shape)
+            self._inputs = random_inputs(case.tokens, case.heads, case.head_dim, case.seed)
+            self._buffers = AttentionBuffers(gpu, case, self._shape, self._inputs)
+            opened.callback(self._buffers.close)
+            self._alone = self._attention.prepare(*self._buffers.inputs, self._destinations("attention"))
+            self._to_ranks = self._fused.prepare(*self._buffers.inputs, self._destinations("fused"))
+            self._opened = opened.pop_all()
+
+    def check(self, implementation: Implementation) -> ProfileLaunch:
+        """See :class:`~xstage_tune.devices.attention_profiles.PreparedProfile`."""
+        self._buffers.poison_ranks()
+        if implementation == "attention":
+            self._buffers.poison_output()
+
+        def run() -> None:
+            self._queue(implementation)
+            self._wait(implementation, 1)
+
+        _, info = self._measure(implementation, "check", run)
+        figures, verification = self._compare(implementation)
+        return self._launch(implementation, figures, info, verification=verification)
+
+    def replay(self, implementation: Implementation) -> ProfileLaunch:
+        """See :class:`~xstage_tune.devices.attention_profiles.PreparedProfile`."""
+        graph = self._graph(implementation)
+        timeout_s = self._timeout_s(2 * graph.launches)
+        time_ns, info = self._measure(implementation, "replay", lambda: graph.time_ns(timeout_s))
+        return self._launch(implementation, ReplayFigures(graph.launches, time_ns), info)
+
+    def record(self, implementation: Implementation) -> ProfileLaunch:
+        """See :class:`~xstage_tune.devices.attention_profiles.PreparedProfile`."""
+        with ExitStack() as opened:
+            kernel = self._kernel(opened, implementation, record_spans=True)
+            prepared = kernel.prepare(*self._buffers.inputs, self._destinations(implementation))
+
+            def run() -> SpanTable:
+                for _ in range(_LAUNCHES_TO_RECORD):
+                    kernel.launch(prepared, self._gpu.stream)
+                self._wait(implementation, _LAUNCHES_TO_RECORD)
+                return kernel.read_spans(self._gpu.stream)
+
+            table, info = self._measure(implementation, "spans", run, kernel.compiled)
+        figures = span_figures(table, self._case, remote=implementation == "fused")
+        kept = sampled_ctas(table, self._case.config.block_m, MOST_SPANS)
+        return self._launch(implementation, figures, info, table=kept)
+
+    def close(self) -> None:
+        """Free kernels and memory; safe to call twice."""
+        for graph in self._graphs.values():
+            graph.close()
+        self._graphs.clear()
+        self._opened.close()
+
+    def _kernel(
+        self, opened: ExitStack, implementation: Implementation, *, record_spans: bool = False
+    ) -> AttentionA2A:
+        shape = self._shape
+        if implementation == "attention":
+            shape = AttentionShape(shape.tokens, shape.heads, shape.head_dim)
+        kernel = AttentionA2A(self._gpu.device, shape, self._case.config, record_spans=record_spans)
+        opened.callback(kernel.close)
+        return kernel
+
+    def _destinations(self, implementation: Implementation) -> Destinations:
+        """Where the kernel of ``attention`` or ``fused`` stores; the former locally."""
+        alone = implementation == "attention"
+        return Destinations((self._buffers.output,)) if alone else self._buffers.destinations
+
+    def _queue(self, implementation: Implementation) -> None:
+        """Queue one launch of an implementation."""
+        stream, buffers = self._gpu.stream, self._buffers
+        if implementation == "fused":
+            self._fused.launch(self._to_ranks, stream)
+            return
+        if implementation != "all-to-all":
+            self._attention.launch(self._alone, stream)
+        if implementation in ("all-to-all", "serial-direct"):
+            self._serial.store(buffers.output, buffers.destinations, stream)
+        elif implementation == "serial-copy":
+            self._serial.copy(buffers.output, buffers.destinations, stream)
+        elif implementation == "serial-permute":
+            self._serial.copy_and_permute(
+                buffers.output, buffers.receivers, buffers.received, buffers.permuted, stream
+            )
+
+    def _compare(self, implementation: Implementation) -> tuple[CheckFigures, Verification]:
+        """What the last launch left."""
+        case = self._case
+        if implementation == "attention" or self._expected is None:
+            self._expected = self._buffers.read_output()
+            tokens = sampled_tokens(case.tokens, case.ranks, case.seed)
+            return check_attention(self._expected, self._inputs, tokens)
+        found = self._buffers.read_ranks(received=implementation == "serial-permute")
+        return check_equal(found, self._expected, case.rows_per_rank)
+
+    def _graph(self, implementation: Implementation) -> ReplayGraph:
+        if implementation not in self._graphs:
+
+            def queue() -> None:
+                self._queue(implementation)
+
+            one_ns = elapsed_ns(self._gpu.stream, queue, self._timeout_s(2), implementation, before=queue)
+            self._graphs[implementation] = ReplayGraph(self._gpu.stream, queue, launches_of_replay(one_ns))
+        return self._graphs[implementation]
+
+    def _measure(
+        self,
+        implementation: Implementation,
+        what: str,
+        run: Callable[[], Outcome],
+        compiled: CompiledKernel | None = None,
+    ) -> tuple[Outcome, LaunchInfo]:
+        stores = implementation == "all-to-all"
+        if compiled is None:
+            own = self._fused if implementation == "fused" else self._attention
+            compiled = self._serial.compiled if stores else own.compiled
+        outcome, info = self._gpu.measure(
+            run,
+            kernel=f"{implementation}[{self._case.config.label}]",
+            compiled=compiled,
+            entry=STORE_KERNEL if stores else KERNEL,
+            category=what,
+        )
+        shared = 0 if stores else shared_bytes(self._case.config, self._case.head_dim)
+        return outcome, replace(info, shared_bytes=SHARED_BYTES_LIMIT if what == "spans" else shared)
+
+    def _launch(
+        self,
+        implementation: Implementation,
+        figures: Figures,
+        info: LaunchInfo,
+        *,
+        table: SpanTable = NO_SPANS,
+        verification: Verification = NOT_VERIFIED,
+    ) -> ProfileLaunch:
+        fused = implementation in ("fused", "attention")
+        return ProfileLaunch(
+            case=self._case,
+            implementation=implementation,
+            producers=self._fused.ctas if fused else self._gpu.sm_count,
+            figures=figures,
+            table=table,
+            verification=verification,
+            launch=info,
+        )
+
+    def _wait(self, implementation: Implementation, launches: int) -> None:
+        synchronize(self._gpu.stream, self._timeout_s(launches), f"'{implementation}'")
+
+    def _timeout_s(self, launches: int) -> float:
+        return _START_TIMEOUT_S + launches * self._launch_timeout_s
