@@ -14,11 +14,11 @@ from xstage_tune.devices.base import BurstPoint
 from xstage_tune.devices.simulator.bursts import simulate_bursts
 from xstage_tune.devices.simulator.drain import DrainModel, drain_model
 from xstage_tune.devices.simulator.pipeline import PipelineConfig, PipelineRun, simulate
-from xstage_tune.devices.simulator.rooms import shared_room_bytes
 from xstage_tune.devices.streams import independent_streams
 from xstage_tune.errors import UsageError
 from xstage_tune.model import burst_gap
 from xstage_tune.platforms.loader import load_platform
+from xstage_tune.platforms.rooms import shared_room_bytes
 from xstage_tune.platforms.schema import CapacityPoint
 
 EXACT = 1e-9

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import isinf
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -11,6 +12,7 @@ from xstage_tune.audit.figures import Basis, Figure, derived
 from xstage_tune.devices.base import StoreFlavour
 from xstage_tune.model import burst_gap
 from xstage_tune.platforms import queries
+from xstage_tune.platforms.rooms import shared_room_bytes
 from xstage_tune.platforms.schema import IssuePoint, PlatformProfile
 
 _STORE_BYTES = 16  # the smallest step in which a burst can shrink
@@ -31,6 +33,10 @@ class BurstTerms:
     drain_ns: Figure  # V/R
     recovery_gap_ns: Figure  # G*, equation 5
     peak_outstanding_bytes: Figure  # q_peak, equation 6
+    shared_room_bytes: (
+        Figure | None
+    )  # part of Q that all producers share; None where the platform cannot tell
+    operand_wait_ns: Figure | None  # how long loads may wait behind one burst; None likewise
 
     def design_test(self, gap_ns: float) -> burst_gap.DesignTest:
         """Equation 10 at a gap."""
@@ -91,6 +97,8 @@ def burst_terms(
         "volume_bytes": volume.value,
         "drain_bytes_per_s": drain.value,
     }
+    peak = derived(float(burst_gap.peak_outstanding_bytes(**burst)), "equation 6, V - R*T0", volume, free)
+    room = _shared_room(platform, flavour)
     return BurstTerms(
         platform=platform,
         flavour=flavour,
@@ -108,10 +116,23 @@ def burst_terms(
         recovery_gap_ns=derived(
             float(burst_gap.recovery_gap_ns(**burst)), "equation 5, V/R - T0", volume, free
         ),
-        peak_outstanding_bytes=derived(
-            float(burst_gap.peak_outstanding_bytes(**burst)), "equation 6, V - R*T0", volume, free
-        ),
+        peak_outstanding_bytes=peak,
+        shared_room_bytes=room,
+        operand_wait_ns=None if room is None else _operand_wait(peak, room, drain),
     )
+
+
+def _shared_room(platform: PlatformProfile, flavour: StoreFlavour) -> Figure | None:
+    value = shared_room_bytes(platform, flavour)
+    if isinf(value):
+        return None
+    return Figure(value, Basis.DERIVED, "what Q does not grow by with the producers")
+
+
+def _operand_wait(peak: Figure, room: Figure, drain: Figure) -> Figure:
+    """What is outstanding beyond the shared room drains in front of the SMs' loads."""
+    beyond_bytes = max(0.0, peak.value - room.value)
+    return derived(beyond_bytes / drain.value * 1e9, "[q_peak - shared room]+ / R", peak, room)
 
 
 def _free_issue(

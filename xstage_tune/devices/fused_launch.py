@@ -65,6 +65,7 @@ class FusedLaunch:
         local_bytes: ``[n]`` what each tile stores to the GPU's own memory.
         staging_slots: S.
         flavour: of the stores.
+        load_cover_ns: how long a mainloop goes on with the operands in its pipeline's stages.
         scheduling: MegaMoE's tiles and the order of them; None for attention.
         linear2: ``[n]`` whether a tile is of Linear-2; None for attention.
     """
@@ -73,6 +74,7 @@ class FusedLaunch:
     local_bytes: Floats
     staging_slots: int
     flavour: StoreFlavour
+    load_cover_ns: float
     scheduling: MoeScheduling | None = None
     linear2: NDArray[np.bool_] | None = None
 
@@ -168,6 +170,7 @@ def _moe_launch(
     # they need one from its begin.
     in_registers = not architecture_of(platform).tensor_memory
     local_bytes, _ = moe_store_bytes(grid, order, stores)
+    linear1_ns = float(np.median(mainloop_ns[order.layer == orders.LINEAR1]))
     return FusedLaunch(
         streams=replace(
             streams,
@@ -177,6 +180,7 @@ def _moe_launch(
         local_bytes=local_bytes,
         staging_slots=config.staging_depth,
         flavour=config.store_flavour,
+        load_cover_ns=config.pipeline_stages * config.block_k / workload.hidden * linear1_ns,
         scheduling=MoeScheduling(grid, schedule, placement),
         linear2=order.layer == orders.LINEAR2,
     )
@@ -259,6 +263,7 @@ def _attention_launch(
         local_bytes=local_bytes,
         staging_slots=_SLOTS[config.output_staging],
         flavour=config.store_flavour,
+        load_cover_ns=config.kv_stages * loop.kv_tile_ns,
     )
 
 

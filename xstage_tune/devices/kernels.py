@@ -18,8 +18,10 @@ class KernelRun:
     """Repeats of one launch, ``[repeats]`` each, in ns.
 
     Args:
-        latency_ns: from the launch until the last store is accepted.
-        stall_ns: waits of the mainloop role for a staging slot or for a dependency, mean over the SMs.
+        latency_ns: from the launch until its end: the last store has arrived, since a GPU ends a kernel no
+            sooner; of a skeleton, is accepted.
+        stall_ns: waits of the mainloop role for a staging slot, a dependency, or operands behind the SM's own
+            stores; mean over the SMs.
     """
 
     latency_ns: tuple[float, ...]

@@ -29,12 +29,14 @@ class Launch:
         local_bytes: ``[n]`` what each tile stores to the GPU's own memory; their time is in ``streams``.
         drain: the path.
         staging_slots: S.
+        load_cover_ns: how long a mainloop goes on while its loads wait behind its SM's stores.
     """
 
     streams: Streams
     local_bytes: Floats
     drain: DrainModel
     staging_slots: int
+    load_cover_ns: float
 
     def run(
         self, seed: int = 0, *, trace_occupancy: bool = False, completion_coupled: bool = False
@@ -45,6 +47,7 @@ class Launch:
             signal_ns=SIGNAL_NS,
             completion_coupled=completion_coupled,
             completion_latency_ns=COMPLETION_LATENCY_NS if completion_coupled else 0.0,
+            load_cover_ns=self.load_cover_ns,
             start_jitter_ns=_START_JITTER_NS,
             seed=seed,
             trace_occupancy=trace_occupancy,
@@ -70,7 +73,7 @@ class SimulatedKernels:
         launch = self.launch(workload, config)
         runs = [launch.run(seed) for seed in range(repeats)]
         return KernelRun(
-            latency_ns=tuple(run.makespan_ns for run in runs),
+            latency_ns=tuple(run.end_ns for run in runs),
             stall_ns=tuple(_stall_ns(run) for run in runs),
         )
 
@@ -84,12 +87,12 @@ class SimulatedKernels:
         local_ns = tiles.local_bytes / local_store_bytes_per_ns(self._platform)
         streams = replace(tiles.streams, staging_ns=tiles.streams.staging_ns + local_ns)
         drain = self._drain(config.store_flavour)
-        return Launch(streams, tiles.local_bytes, drain, tiles.staging_slots)
+        return Launch(streams, tiles.local_bytes, drain, tiles.staging_slots, tiles.load_cover_ns)
 
     def _drain_of(self, flavour: str) -> DrainModel:
         return drain_model(self._platform, flavour="tma" if flavour == "tma" else "st.v4")
 
 
 def _stall_ns(run: PipelineRun) -> float:
-    waits = run.stall_ns + run.dependency_wait_ns
+    waits = run.stall_ns + run.dependency_wait_ns + run.starved_ns
     return float(waits.sum()) / run.streams.sms

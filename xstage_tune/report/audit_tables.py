@@ -9,6 +9,7 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from xstage_tune.audit.bursts import BurstTerms
 from xstage_tune.audit.figures import Figure
 from xstage_tune.audit.moe import MoeAudit
 from xstage_tune.audit.prediction import SchedulePrediction
@@ -58,6 +59,8 @@ def audit_json(audit: Audit, overrides: Sequence[str] = ()) -> dict[str, Any]:
         "interleaving_suffices": _interleaving_suffices(audit),
         "d_knee_rows": None,
         "converged_tokens": None,
+        "shared_room_bytes": None,
+        "operand_wait_ns": None,
         **_plain(test, "", basis),
         "basis": basis,
     }
@@ -106,6 +109,9 @@ def _figures(audit: Audit) -> dict[str, tuple[Figure, str, Show]]:
         "peak_outstanding_bytes": (burst.peak_outstanding_bytes, "peak outstanding, q_peak", byte_count),
         "capacity_bytes": (burst.capacity_bytes, "capacity, Q", byte_count),
     }
+    if burst.shared_room_bytes and burst.operand_wait_ns:
+        named["shared_room_bytes"] = (burst.shared_room_bytes, "of it, shared by all SMs", byte_count)
+        named["operand_wait_ns"] = (burst.operand_wait_ns, "operands behind a burst", duration)
     if isinstance(detail, MoeAudit):
         named["l1_mainloop_ns"] = (detail.times.l1_ns, "Linear-1 mainloop, T_L1", duration)
         named["l2_mainloop_ns"] = (detail.times.l2_ns, "Linear-2 mainloop, T_L2", duration)
@@ -137,7 +143,7 @@ def verdict_table(audit: Audit) -> TableData:
             f"of Q = {byte_count(burst.capacity_bytes.value)}",
         ),
     ]
-    rows += _short_lead(audit)
+    rows += _operand_loads(burst) + _short_lead(audit)
     sections = frozenset({1, len(rows)})
     for action in audit.actions:
         assumed = f" ({action.limit.basis.label})" if action.limit else ""
@@ -158,6 +164,19 @@ def _with_workload(table: TableData, audit: Audit, overrides: Sequence[str]) -> 
         words += f" Overridden: {', '.join(overrides)}."
     sections = frozenset({1, *(index + 1 for index in table.sections)})
     return replace(table, rows=(("workload", words), *table.rows), sections=sections)
+
+
+def _operand_loads(burst: BurstTerms) -> list[tuple[str, str]]:
+    """What the equations leave out: loads wait behind the stores that have no place in the shared room."""
+    room, wait = burst.shared_room_bytes, burst.operand_wait_ns
+    if not (room and wait and wait.value > 0):
+        return []
+    words = (
+        f"wait up to {duration(wait.value)} behind a burst, less what is loaded ahead: only "
+        f"{byte_count(room.value)} of Q are not in front of them. The predictions below leave that out; "
+        "search and its simulation do not"
+    )
+    return [("operand loads", words)]
 
 
 def _short_lead(audit: Audit) -> list[tuple[str, str]]:

@@ -2,7 +2,7 @@
 
 No time stepping: between two events every rate is constant, so all quantities are integrated exactly.
 
-**The path** (``fluid``, ``rooms``). Q(K) bytes can wait on the way to the owner: in a room that all
+**The path** (``fluid``). Q(K) bytes can wait on the way to the owner: in a room that all
 producers share, which drains at R, and in front of it in each producer's own. Stores enter a producer's
 room as fast as they are issued (T0) and pass on at once while the shared room has any. When it is full the
 arbiter admits R in total, by water filling. Branches with a waiting producer share R by their shares;
@@ -14,8 +14,13 @@ over and its last byte has room.
 quarter of its bytes to a remote owner fills the room with local bytes that wait behind remote ones. So
 mixed tiles stall with far less than Q outstanding (on an H200, at 1.5 of 3.9 MB).
 
-*How Q is divided.* ``rooms`` reads the shared part off how Q grows with K. A platform that was calibrated
-at one K tells nothing of it: there all of Q is shared.
+*Loads wait too.* What a mainloop loads leaves the SM behind the stores in its own room. So a backlog there
+that lasts longer than the operands loaded ahead stops the mainloop (``load_cover_ns``); a skeleton's spin
+goes on. On an H200 an attention's Q-loop that follows a burst of 3.8 MB to the host takes 65 us longer, of
+72 us that the burst drains.
+
+*How Q is divided.* ``platforms.rooms`` reads the shared part off how Q grows with K. A platform that was
+calibrated at one K tells nothing of it: there all of Q is shared.
 
 *Attribution of occupancy.* The shared room is one first-in first-out store behind the arbiter: the arbiter
 decides whose bytes enter, the room does not know whose bytes it holds. So a burst whose last byte enters it

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xstage_tune.devices.base import StoreFlavour
-from xstage_tune.devices.simulator.rooms import shared_room_bytes
 from xstage_tune.errors import UsageError
 from xstage_tune.platforms.queries import capacity_bytes, issue_ns
+from xstage_tune.platforms.rooms import shared_room_bytes
 from xstage_tune.platforms.schema import Arbitration, PlatformProfile
 
 NS_PER_S = 1e9

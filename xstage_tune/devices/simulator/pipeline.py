@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -25,6 +26,9 @@ class PipelineConfig:
         signal_ns: from a counter's last signal to its being seen by another SM.
         completion_coupled: the issue role waits until its own bytes have drained.
         completion_latency_ns: what visibility takes beyond draining (T_lat of equation 17).
+        load_cover_ns: how long a mainloop goes on without new operands, from those it has loaded ahead. Loads
+            leave an SM behind the stores in its own room, so a longer backlog there stops it. Infinity for a
+            mainloop that loads nothing, as a skeleton's; of no effect where a path has no own rooms.
         start_jitter_ns: CTAs start at times drawn uniformly from [0, start_jitter_ns).
         mainloop_jitter_ns: each mainloop is longer by a draw from [0, mainloop_jitter_ns).
         seed: of the draws.
@@ -38,6 +42,7 @@ class PipelineConfig:
     signal_ns: float = 0.0
     completion_coupled: bool = False
     completion_latency_ns: float = 0.0
+    load_cover_ns: float = math.inf
     start_jitter_ns: float = 0.0
     mainloop_jitter_ns: float = 0.0
     seed: int = 0
@@ -86,6 +91,16 @@ class PipelineRun:
         return self.times.stall
 
     @property
+    def end_ns(self) -> float:
+        """When the launch is over: all is accepted, and what left the GPU has drained."""
+        return max(self.makespan_ns, self.drained_ns)
+
+    @property
+    def starved_ns(self) -> Floats:
+        """Each mainloop's wait for operands behind its SM's stores; part of the time from begin to end."""
+        return self.times.starved
+
+    @property
     def dependency_wait_ns(self) -> Floats:
         """Each mainloop's wait for its row counter."""
         return self.times.begin - self.times.ready
@@ -127,13 +142,16 @@ def simulate(
         signals_at_end=_column(streams.signals_at_end, np.bool_),
     )
     times = kernel.Times(*(np.full(streams.tiles, np.nan) for _ in kernel.Times._fields))
-    times.stall[:] = 0.0
+    times.stall[:] = times.starved[:] = 0.0
     roles = _roles(streams, config.staging_slots)
     timers = new_timers(2 * streams.sms)
     for sm in np.flatnonzero(np.diff(streams.first)):
         set_timer(timers, int(sm), float(start_ns[sm]))
     rules = kernel.Rules(
-        float(config.signal_ns), bool(config.completion_coupled), float(config.completion_latency_ns)
+        float(config.signal_ns),
+        bool(config.completion_coupled),
+        float(config.completion_latency_ns),
+        float(config.load_cover_ns) if drain.own_room_bytes > 0 else math.inf,
     )
     events = kernel.run_events(tiles, times, roles, timers, fluid, rules)
     _require_finished(streams, times)
@@ -195,6 +213,9 @@ def _roles(streams: Streams, staging_slots: int) -> kernel.Roles:
         passing=streams.first[:-1].copy(),
         free_slots=np.full(sms, staging_slots, np.int64),
         stalled_at=np.zeros(sms),
+        running_at=np.zeros(sms),
+        backlog_at=np.zeros(sms),
+        starved_at=np.full(sms, np.nan),
         missing=np.bincount(signalled, minlength=streams.counters),
         visible_at=np.zeros(streams.counters),
         waiting=np.full(streams.counters, NOBODY, np.int64),

@@ -62,6 +62,7 @@ class Times(NamedTuple):
     ready: NDArray[np.float64]  # the mainloop role turned to the tile
     begin: NDArray[np.float64]  # its counter was complete
     stall: NDArray[np.float64]  # length of the wait for a slot
+    starved: NDArray[np.float64]  # length of the wait, inside the mainloop, for operands
     end: NDArray[np.float64]  # end of the mainloop
     issue: NDArray[np.float64]  # the issue role turned to the tile
     accepted: NDArray[np.float64]  # its last store was accepted
@@ -78,6 +79,9 @@ class Roles(NamedTuple):
     storing: NDArray[np.int64]  # tile of the issue role; those in [storing, current) have ended
     free_slots: NDArray[np.int64]
     stalled_at: NDArray[np.float64]  # since when ON_SLOT
+    running_at: NDArray[np.float64]  # since when TO_SLOT or TO_END
+    backlog_at: NDArray[np.float64]  # since when the SM has stores in its own room
+    starved_at: NDArray[np.float64]  # due time of a mainloop's timer that found it without operands, else NaN
     passing: NDArray[np.int64]  # first tile of those whose bytes may still be in the SM's own room
     missing: NDArray[np.int64]  # [counters] signals to come
     visible_at: NDArray[np.float64]  # [counters] when a complete counter is seen
@@ -91,6 +95,7 @@ class Rules(NamedTuple):
     signal_ns: float  # from a signal to its being seen by other SMs
     completion_coupled: bool
     completion_latency_ns: float
+    load_cover_ns: float  # how long a mainloop does with the operands that it has; infinity for a spin
 
 
 @event_kernel
@@ -130,7 +135,8 @@ def run_events(
         while timers.when_ns[timer] == now:
             events += 1
             if timer < sms:
-                set_timer(timers, timer, _mainloop_timer(timer, now, tiles, times, roles, timers, rules))
+                due = _mainloop_timer(timer, now, tiles, times, roles, timers, fluid, rules)
+                set_timer(timers, timer, due)
                 touched |= _next_store(timer, now, tiles, times, roles, timers, fluid, rules)
             else:
                 touched |= _issue_timer(timer - sms, now, tiles, times, roles, timers, fluid, rules)
@@ -141,11 +147,21 @@ def run_events(
 
 @event_kernel
 def _mainloop_timer(
-    sm: int, now: float, tiles: Tiles, times: Times, roles: Roles, timers: Timers, rules: Rules
+    sm: int,
+    now: float,
+    tiles: Tiles,
+    times: Times,
+    roles: Roles,
+    timers: Timers,
+    fluid: Fluid,
+    rules: Rules,
 ) -> float:
     """Step a mainloop role; returns when its timer is due next (infinity while it waits)."""
     tile = roles.current[sm]
     state = roles.mainloop[sm]
+    if state != TO_BEGIN and fluid.flow[sm] != NOWHERE and _starves_at(sm, roles, rules) < now:
+        roles.starved_at[sm] = now
+        return np.inf
     if state == TO_BEGIN:
         if np.isnan(times.ready[tile]):
             return _turn_to_tile(sm, now, tiles, times, roles)
@@ -157,6 +173,30 @@ def _mainloop_timer(
         _signal(tiles.signals[tile], now, roles, timers, rules)
     roles.current[sm] = tile + 1
     return _turn_to_tile(sm, now, tiles, times, roles)
+
+
+@event_kernel
+def _starves_at(sm: int, roles: Roles, rules: Rules) -> float:
+    """When a running mainloop has used up its operands, if the SM's stores do not leave its own room before.
+
+    Loads leave the SM behind its waiting stores, so none arrives while there are any.
+    """
+    starves_at: float = max(roles.backlog_at[sm] + rules.load_cover_ns, roles.running_at[sm])
+    return starves_at
+
+
+@event_kernel
+def _feed(sm: int, now: float, times: Times, roles: Roles, timers: Timers, rules: Rules) -> None:
+    """The SM's own room is empty: operands arrive again, and what the mainloop missed it does now."""
+    running = roles.mainloop[sm] == TO_END or roles.mainloop[sm] == TO_SLOT
+    starved_at = _starves_at(sm, roles, rules)
+    due = timers.when_ns[sm] if np.isnan(roles.starved_at[sm]) else roles.starved_at[sm]
+    # A role that has ended its last tile has no timer any more.
+    if not running or starved_at >= now or due == np.inf:
+        return
+    roles.starved_at[sm] = np.nan
+    times.starved[roles.current[sm]] += now - starved_at
+    set_timer(timers, sm, due + now - starved_at)
 
 
 @event_kernel
@@ -183,6 +223,7 @@ def _turn_to_tile(sm: int, now: float, tiles: Tiles, times: Times, roles: Roles)
 def _begin(sm: int, now: float, tiles: Tiles, times: Times, roles: Roles) -> float:
     tile = roles.current[sm]
     times.begin[tile] = now
+    roles.running_at[sm] = now
     # Only this role takes this SM's slots, so one that is free now is free at the offset too.
     if roles.free_slots[sm] > 0:
         roles.free_slots[sm] -= 1
@@ -205,6 +246,7 @@ def _take_slot(sm: int, now: float, tiles: Tiles, roles: Roles) -> float:
         return np.inf
     roles.free_slots[sm] -= 1
     roles.mainloop[sm] = TO_END
+    roles.running_at[sm] = now
     end: float = now + tiles.mainloop_ns[tile] - tiles.slot_offset_ns[tile]
     return end
 
@@ -293,6 +335,8 @@ def _store(
         return False
     roles.issue[sm] = STORING
     advance(fluid, now)
+    if fluid.flow[sm] == NOWHERE:
+        roles.backlog_at[sm] = now
     begin_burst(fluid, sm, size)
     # Without an own room a burst passes on as it is issued: its arrival ends it, never before T0.
     if fluid.own_rooms > 0.0:
@@ -314,6 +358,7 @@ def _arrived(
 ) -> None:
     """The SM has passed on as many bytes as it was to."""
     if fluid.flow[sm] == NOWHERE:
+        _feed(sm, now, times, roles, timers, rules)
         drained = now + fluid.level[OCCUPANCY] / fluid.drain
         for tile in range(roles.passing[sm], roles.storing[sm]):
             times.drained[tile] = drained

@@ -1,14 +1,19 @@
-"""Where outstanding bytes wait: in one room that all SMs share, and in rooms of fewer of them."""
+"""Where outstanding bytes wait: in one room that all SMs share, and in rooms of fewer of them.
+
+What waits in front of the shared room waits in front of everything else that the SM sends: its local stores,
+and the loads of its operands. So a kernel that computes meanwhile has less than Q(K) of room.
+"""
 
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.optimize import nnls
 
-from xstage_tune.devices.base import StoreFlavour
-from xstage_tune.platforms.schema import PlatformProfile
+if TYPE_CHECKING:
+    from xstage_tune.devices.base import StoreFlavour
+    from xstage_tune.platforms.schema import PlatformProfile
 
 #: Fewer knees than this cannot tell a shared room from others.
 _FEWEST_KNEES = 3
@@ -30,6 +35,8 @@ def shared_room_bytes(platform: PlatformProfile, flavour: StoreFlavour) -> float
     reached = [point for point in platform.capacity if point.flavour == flavour and point.knee_reached]
     if len({point.producers for point in reached}) < _FEWEST_KNEES:
         return math.inf
+    from scipy.optimize import nnls  # not before it is needed: it takes as long to load as an audit
+
     producers = np.array([point.producers for point in reached], np.float64)
     capacity = np.array([point.bytes for point in reached])
     pairs = platform.gpu.sm_count / _SMS_OF_A_PAIR
