@@ -1,11 +1,13 @@
 """The event simulator beside emulated launches on a GPU, over cases that span what schedules may do.
 
-    python benchmarks/emulation_agreement.py measure -o FILE.json [--device N] [--path host] [--repeats 3]
-    python benchmarks/emulation_agreement.py compare FILE.json --platform NAME [--half develop|held-out]
+    python -m benchmarks.emulation_agreement skeleton [--device N] [--repeats 5]
+    python -m benchmarks.emulation_agreement measure -o FILE.json [--device N] [--path host] [--repeats 3]
+    python -m benchmarks.emulation_agreement compare FILE.json --platform NAME [--half develop|held-out]
 
-``measure`` runs every case's expert-wave and interleaved skeleton in rotated order. ``compare`` simulates the
-same launches from the platform profile alone. The cases come in two halves: one to look at while the
-simulator is developed, one that is only for a last look.
+``skeleton`` runs the schedule skeleton that an earlier program measured on an H200, and prints both.
+``measure`` runs every case's expert-wave and interleaved skeleton in rotated order. ``compare`` simulates the same launches
+from the platform profile alone. The cases come in two halves: one to look at while the simulator is developed,
+one that is only for a last look.
 """
 
 from __future__ import annotations
@@ -163,6 +165,49 @@ def skeleton_of(case: Case, name: ScheduleName, path: StorePath) -> Skeleton:
     )
 
 
+def published_skeleton(schedule: Schedule, staging_slots: int, remote_fraction: float) -> Skeleton:
+    """The skeleton that was measured on an H200: 12 waves of 16 + 16 tiles of 32 KiB on each of 132 SMs."""
+    grid = MoeGrid((16 * BLOCK_M,) * 12, BLOCK_M, l1_tiles=SMS, l2_tiles=SMS, sms=SMS, cta_group=1)
+    order = megamoe_order(grid, schedule)
+    stores = MoeStores(256.0, 256.0, remote_fraction, local_bytes_per_ns=np.inf)
+    mainloop_ns = given_mainloop_ns(order, l1_ns=25_000.0, l2_ns=12_700.0)
+    local, _ = moe_store_bytes(grid, order, stores)
+    return Skeleton(
+        label=f"{schedule} S={staging_slots} f={remote_fraction}",
+        streams=megamoe_streams(grid, order, mainloop_ns, stores, dependencies=False),
+        local_bytes=local,
+        staging_slots=staging_slots,
+        flavour="st.v4",
+        path="host",
+        scheduling=MoeScheduling(grid, schedule),
+    )
+
+
+def print_published_skeleton(device_index: int, repeats: int) -> None:
+    """Totals in us, measured now beside measured then; both schedules in rotated order."""
+    from benchmarks.simulator import SKELETON_MEASURED
+    from xstage_tune.devices.cuda.skeletons import CudaSkeletons
+
+    device = CudaSkeletons.open(device_index)
+    schedules = (ExpertWave(1), Interleaved(1))
+    try:
+        print(f"{device.identity}, path host, medians of {repeats}")
+        for slots, fraction in ((1, 0.25), (2, 0.25), (3, 0.25), (2, 0.0)):
+            launches: dict[Schedule, list[float]] = {schedule: [] for schedule in schedules}
+            for repeat in range(repeats + 1):
+                for schedule in schedules[:: 1 if repeat % 2 else -1]:
+                    (run,) = device.run_skeletons([published_skeleton(schedule, slots, fraction)])
+                    assert run.verification.mismatched_bytes == 0, run.skeleton.label
+                    if repeat:  # the first round is not counted
+                        launches[schedule].append(run.makespan_ns / 1e3)
+            wave, interleaved = (median(launches[schedule]) for schedule in schedules)
+            then = SKELETON_MEASURED[slots]
+            known = f" (then {then.wave:.0f}, {then.interleaved:.0f}, {then.ratio:.3f})" if fraction else ""
+            print(f"S={slots} f={fraction}: {wave:.0f}, {interleaved:.0f}, {wave / interleaved:.3f}{known}")
+    finally:
+        device.close()
+
+
 def measure(device_index: int, path: StorePath, repeats: int) -> dict[str, Any]:
     """Run all cases on a GPU; figures of each launch."""
     from xstage_tune.devices.cuda.skeletons import CudaSkeletons
@@ -252,11 +297,17 @@ def main() -> None:
     measuring.add_argument("--device", type=int, default=0)
     measuring.add_argument("--path", default="host", choices=("host", "peer", "local"))
     measuring.add_argument("--repeats", type=int, default=3)
+    published = commands.add_parser("skeleton")
+    published.add_argument("--device", type=int, default=0)
+    published.add_argument("--repeats", type=int, default=5)
     comparing = commands.add_parser("compare")
     comparing.add_argument("file", type=Path)
     comparing.add_argument("--platform", required=True)
     comparing.add_argument("--half", choices=("develop", "held-out"))
     given = parser.parse_args()
+    if given.command == "skeleton":
+        print_published_skeleton(given.device, given.repeats)
+        return
     if given.command == "measure":
         given.output.write_text(json.dumps(measure(given.device, given.path, given.repeats)))
         return
