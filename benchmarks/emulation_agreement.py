@@ -5,9 +5,9 @@
     python -m benchmarks.emulation_agreement compare FILE.json --platform NAME [--half develop|held-out]
 
 ``skeleton`` runs the schedule skeleton that an earlier program measured on an H200, and prints both.
-``measure`` runs every case's expert-wave and interleaved skeleton in rotated order. ``compare`` simulates the same launches
-from the platform profile alone. The cases come in two halves: one to look at while the simulator is developed,
-one that is only for a last look.
+``measure`` runs every case's expert-wave and interleaved skeleton in rotated order. ``compare`` simulates the
+same launches from the platform profile alone. The cases come in two halves: one to look at while the
+simulator is developed, one that is only for a last look.
 """
 
 from __future__ import annotations
