@@ -18,6 +18,7 @@ from xstage_tune.commands import (
     emulate,
     export,
     platforms,
+    profile,
     report,
     search,
     store,
@@ -36,6 +37,7 @@ app.command("audit")(audit.audit)
 app.command("calibrate")(calibrate.calibrate)
 app.command("doctor")(doctor.doctor)
 app.command("emulate")(emulate.emulate)
+app.command("profile")(profile.profile)
 app.command("search")(search.search)
 app.command("export")(export.export)
 app.command("report")(report.report)

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from xstage_tune.commands._devices import PATHS, refuse_options
 from xstage_tune.commands._options import FormatOption, OutputFormat, SetOption, StoreOption
 from xstage_tune.commands._targets import ForceOption, check_target
 from xstage_tune.commands.calibrate import PathChoice
 from xstage_tune.errors import DeviceError, UsageError
 
 if TYPE_CHECKING:
-    from xstage_tune.devices.base import StorePath
     from xstage_tune.devices.open_skeletons import SkeletonSpec
     from xstage_tune.devices.skeletons import SkeletonDevice
     from xstage_tune.emulation.options import EmulationOptions
@@ -50,18 +50,6 @@ class PlacementChoice(StrEnum):
     EVEN = "even"
     SHARE = "share"
     BOTH = "both"
-
-
-_PATHS: dict[PathChoice, StorePath | None] = {
-    PathChoice.AUTO: None,
-    PathChoice.PEER: "peer",
-    PathChoice.HOST: "host",
-    PathChoice.LOCAL: "local",
-}
-#: What a recording does not decide.
-_OF_ANY_DEVICE = ("device", "store", "output", "force")
-#: Parameters whose option has another name.
-_OPTION_OF = {"overrides": "set"}
 
 
 def emulate(
@@ -153,7 +141,7 @@ def emulate(
         check_target(record, ".xsemu", force=force, option="--record")
     spec = parse_spec(device)
     if spec.kind == "replay":
-        _refuse_options(context)
+        refuse_options(context, "emulate anew with --device cuda or simulator")
         _show(_replay(spec, store), output)
         return
     if workload is None:
@@ -164,7 +152,7 @@ def emulate(
         config=config,
         schedules=tuple(choice.value for choice in schedule or ()),
         placement=placement.value if placement else None,
-        path=_PATHS[path],
+        path=PATHS[path],
         flavour=store_flavour.value if store_flavour else None,
         staging_depth=staging_depth,
         tile_ns=tile_ns,
@@ -176,22 +164,6 @@ def emulate(
         seed=seed,
     )
     _show(_emulate(options, spec, store, record, force), output)
-
-
-def _refuse_options(context: typer.Context) -> None:
-    """A recording replays as it was made: nothing of it can be chosen."""
-    source = context.get_parameter_source
-    given = [name for name in context.params if name not in _OF_ANY_DEVICE and _is_given(source(name))]
-    if given:
-        options = ", ".join(f"--{_OPTION_OF.get(name, name).replace('_', '-')}" for name in given)
-        raise UsageError(
-            f"--device replay takes no {options}: only what was recorded can be replayed",
-            "leave these options out, or emulate anew with --device cuda or simulator",
-        )
-
-
-def _is_given(source: object) -> bool:
-    return getattr(source, "name", "") == "COMMANDLINE"
 
 
 def _replay(spec: SkeletonSpec, store: str | None) -> EmulationResult:

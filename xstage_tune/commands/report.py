@@ -29,11 +29,12 @@ def report(
     force: ForceOption = False,
     store: StoreOption = None,
 ) -> None:
-    """Write what a calibration or an emulation measured, or what a study found, as one HTML page.
+    """Write what a calibration, an emulation or a profile measured, or a study found, as one HTML page.
 
     A calibration: its four panels and every number. An emulation: each schedule beside its predictions, its
-    spans. A study: the design test, the search against its
-    bound, the answer beside its baselines, timelines, span distributions. Nothing is fetched to read it.
+    spans. A profile: the fused attention beside the serial ones and its predictions, its spans. A study: the
+    design test, the search against its bound, the answer beside its baselines, timelines, span distributions.
+    Nothing is fetched to read it.
     """
     from xstage_tune.files import write_text
     from xstage_tune.store.facade import Store
@@ -51,7 +52,9 @@ def report(
 
 
 def _run_page(store: Store, run_id: str) -> str:
+    from xstage_tune.report import stored_profile
     from xstage_tune.report.emulation_page import render_emulation
+    from xstage_tune.report.profile_page import render_profile
     from xstage_tune.report.run_report import render_run
     from xstage_tune.report.stored_calibration import rebuild_calibration
     from xstage_tune.report.stored_emulation import KIND, rebuild_emulation
@@ -61,6 +64,8 @@ def _run_page(store: Store, run_id: str) -> str:
     launches = store.launches(run.id)
     if run.kind == KIND:
         return render_emulation(run, rebuild_emulation(store, run), launches)
+    if run.kind == stored_profile.KIND:
+        return render_profile(run, stored_profile.rebuild_profile(store, run), launches)
     return render_run(run, rebuild_calibration(store, run), launches)
 
 

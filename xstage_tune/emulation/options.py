@@ -94,15 +94,23 @@ def make_request(
     )
 
 
+def choose_config(choice: str, workload: Workload, platform: PlatformProfile, store: Store) -> KernelConfig:
+    """The config that a ``--config`` names: ``default``, ``study:ID`` or a file.
+
+    Raises:
+        UsageError: there is no such study or file, or the file breaks the schema.
+    """
+    if choice == DEFAULT_CONFIG:
+        return default_config(workload, platform)
+    if choice.startswith(_STUDY):
+        return stored_result(store, choice.removeprefix(_STUDY)).best.config
+    return load_config(Path(choice))
+
+
 def _config(
     options: EmulationOptions, workload: Workload, platform: PlatformProfile, store: Store
 ) -> KernelConfig:
-    if options.config == DEFAULT_CONFIG:
-        config = default_config(workload, platform)
-    elif options.config.startswith(_STUDY):
-        config = stored_result(store, options.config.removeprefix(_STUDY)).best.config
-    else:
-        config = load_config(Path(options.config))
+    config = choose_config(options.config, workload, platform, store)
     if options.flavour is not None:
         config = config.model_copy(update={"store_flavour": options.flavour})
     if options.staging_depth is None:

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any
 
-from xstage_tune.devices.base import BurstPoint
+from xstage_tune.devices.attention_spans import WARPGROUP_ROWS
 from xstage_tune.devices.simulator.traces import occupancy, pipeline_spans
 from xstage_tune.errors import UsageError
 from xstage_tune.report.format import byte_count, duration
@@ -16,7 +16,7 @@ from xstage_tune.report.study_case import StudyCase
 from xstage_tune.report.trace_file import Counter, TracedLaunch
 from xstage_tune.spans import SpanTable
 from xstage_tune.store.facade import Store
-from xstage_tune.store.launches import SkeletonPoint, StoredLaunch
+from xstage_tune.store.launches import Point, ProfilePoint, SkeletonPoint, StoredLaunch
 from xstage_tune.store.models import Run
 
 _OCCUPANCY_SAMPLES = 4000
@@ -40,10 +40,10 @@ def find_run(store: Store, run_id: str) -> Run:
 
 
 def traced_run(launches: Sequence[StoredLaunch], only: int | None) -> list[TracedLaunch]:
-    """The launches of a run, or the one of number ``only``.
+    """The launches of a run that may have recorded spans, or the one of number ``only``.
 
     Raises:
-        UsageError: the run has no launch of that number.
+        UsageError: the run has no launch of that number, or none that recorded spans.
     """
     chosen = [launch for launch in launches if only in (None, launch.sequence)]
     if not chosen:
@@ -52,7 +52,14 @@ def traced_run(launches: Sequence[StoredLaunch], only: int | None) -> list[Trace
             f"{launches[-1].sequence}",
             "leave out --launch to trace them all",
         )
-    return [_traced(launch) for launch in chosen]
+    recorded = [launch for launch in chosen if _records(launch.point)]
+    if not recorded:
+        what = f"launch {only} of run" if only is not None else "run"
+        raise UsageError(
+            f"{what} {launches[0].run_id} recorded no spans: checks and timed replays do not",
+            "leave out --launch, or profile again",
+        )
+    return [_traced(launch) for launch in recorded]
 
 
 def traced_answer(study: StudyCase) -> TracedLaunch:
@@ -78,14 +85,28 @@ def _traced(launch: StoredLaunch) -> TracedLaunch:
         "started_at": launch.info.started_at,
         **(launch.measured or {}),
     }
-    return TracedLaunch(name=_launch_name(point), args=args, tables=partial(_tables, launch))
+    lanes_per_cta = point.config["block_m"] // WARPGROUP_ROWS if isinstance(point, ProfilePoint) else 1
+    return TracedLaunch(
+        name=_launch_name(point),
+        args=args,
+        tables=partial(_tables, launch),
+        lanes_per_cta=lanes_per_cta,
+    )
 
 
-def _launch_name(point: BurstPoint | SkeletonPoint) -> str:
+def _launch_name(point: Point) -> str:
+    if isinstance(point, ProfilePoint):
+        case = f", {point.label}" if point.label else ""
+        return f"{point.implementation}{case}, {point.flavour} to {point.path}"
     if isinstance(point, SkeletonPoint):
         return f"{point.label}, repeat {point.repeat}, {point.flavour} to {point.path}"
     size, gap = byte_count(point.burst_bytes), duration(point.gap_ns)
     return f"{point.mode} {point.flavour} to {point.path}, K = {point.producers}, B = {size}, G = {gap}"
+
+
+def _records(point: Point) -> bool:
+    """Whether launches of its kind record spans: of a profiled attention only those that time nothing."""
+    return not isinstance(point, ProfilePoint) or point.what == "spans"
 
 
 def _tables(launch: StoredLaunch) -> Mapping[int, SpanTable]:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from xstage_tune.errors import UsageError
-from xstage_tune.report import stored_calibration, stored_emulation
+from xstage_tune.report import stored_calibration, stored_emulation, stored_profile
 from xstage_tune.store.facade import Store
 from xstage_tune.store.models import Run
 
-_KINDS = (stored_calibration.KIND, stored_emulation.KIND)
+_KINDS = (stored_calibration.KIND, stored_emulation.KIND, stored_profile.KIND)
 
 
 def find_reportable(store: Store, run_id: str) -> Run:
-    """A run of ``calibrate`` or ``emulate``; ``latest`` is the last one begun.
+    """A run of ``calibrate``, ``emulate`` or ``profile``; ``latest`` is the last one begun.
 
     Raises:
         UsageError: there is none, or the run is of another kind.
@@ -20,13 +20,15 @@ def find_reportable(store: Store, run_id: str) -> Run:
         for run in store.runs():
             if run.kind in _KINDS:
                 return run
-        raise UsageError(
-            f"store {store.location} has no calibration run and no emulation", "xstage-tune calibrate"
-        )
+        raise UsageError(f"store {store.location} has no run of kind {_listed()}", "xstage-tune calibrate")
     run = store.run(run_id)
     if run.kind not in _KINDS:
-        wanted = " or ".join(f"'{kind}'" for kind in _KINDS)
         raise UsageError(
-            f"run {run.id} is of kind '{run.kind}', not {wanted}", "report its study with --study"
+            f"run {run.id} is of kind '{run.kind}', not {_listed()}", "report its study with --study"
         )
     return run
+
+
+def _listed() -> str:
+    *others, last = (f"'{kind}'" for kind in _KINDS)
+    return f"{', '.join(others)} or {last}"

@@ -49,13 +49,15 @@ class Counter:
 class TracedLaunch:
     """One launch: its name and arguments, its spans by rank, and what was traced beside them.
 
-    ``tables`` is called when the launch is written, so that a long run is never in memory as a whole.
+    ``tables`` is called when the launch is written, so that a long run is never in memory as a whole. Of a
+    CTA whose warpgroups each have a lane, ``lanes_per_cta`` follow each other.
     """
 
     name: str
     args: Mapping[str, Any]
     tables: Callable[[], Mapping[int, SpanTable]]
     counters: tuple[Counter, ...] = ()
+    lanes_per_cta: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,13 +124,13 @@ class _Trace:
             kept = spans[:share]
             self.written += kept.size
             self.left_out += sum(len(table.spans) for table in tables.values()) - kept.size
-            yield from self._names(kept)
+            yield from self._names(kept, launch.lanes_per_cta)
             yield from _slices(kept, start_ns)
             for counter in launch.counters:
                 yield from _samples(counter, start_ns)
             start_ns += length_ns + _PAUSE_NS
 
-    def _names(self, spans: NDArray[np.void]) -> Iterator[str]:
+    def _names(self, spans: NDArray[np.void], lanes_per_cta: int) -> Iterator[str]:
         """Metadata of the ranks and lanes that have not been seen before."""
         for pid, lane, role in np.unique(spans[["pid", "lane", "role"]]).tolist():
             tid = _thread(lane, role)
@@ -139,7 +141,8 @@ class _Trace:
             self.named.add((pid, tid))
             kinds = spans["kind"][(spans["pid"] == pid) & (spans["lane"] == lane) & (spans["role"] == role)]
             work = "issue" if (kinds == SpanKind.ISSUE).all() else "mainloop"
-            yield _metadata("thread_name", pid, tid, f"CTA {lane} {work}")
+            part = work if lanes_per_cta == 1 else f"warpgroup {lane % lanes_per_cta}"
+            yield _metadata("thread_name", pid, tid, f"CTA {lane // lanes_per_cta} {part}")
             yield _metadata("thread_sort_index", pid, tid, tid)
 
 

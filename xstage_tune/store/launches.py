@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import select
 
+from xstage_tune.configs.loader import config_keys
+from xstage_tune.devices.attention_profiles import Implementation, ProfileLaunch
 from xstage_tune.devices.base import (
     BurstPoint,
     BurstRun,
@@ -78,12 +80,67 @@ def skeleton_point(run: SkeletonRun, config: dict[str, Any], repeat: int) -> Ske
 
 
 @dataclass(frozen=True, slots=True)
+class ProfilePoint:
+    """What a launch of a profiled attention was asked to do.
+
+    Args:
+        label: of the case; empty for a run's only one.
+        what: kind of the launch, as its figures name it.
+        producers: CTAs of the attention, SMs of an All-to-All.
+        remote_tile_bytes: of an output tile of the fused kernel; 0 where none has remote bytes.
+        config: keys of the attention's config.
+    """
+
+    label: str
+    implementation: Implementation
+    what: Literal["check", "replay", "spans"]
+    path: StorePath
+    flavour: StoreFlavour
+    producers: int
+    tokens: int
+    heads: int
+    head_dim: int
+    ranks: int
+    remote_ranks: int
+    remote_bytes: int
+    remote_tile_bytes: int
+    config: dict[str, Any]
+    mode: Literal["profile"] = "profile"
+
+
+Point = BurstPoint | SkeletonPoint | ProfilePoint
+
+
+def profile_point(done: ProfileLaunch) -> ProfilePoint:
+    """The point of a launch of a profiled attention."""
+    case = done.case
+    remote = 0 if done.implementation == "attention" else case.remote_bytes
+    rows = min(case.config.block_m, case.tokens)
+    return ProfilePoint(
+        label=case.label,
+        implementation=done.implementation,
+        what=done.figures.what,
+        path=case.path if remote else "local",
+        flavour=case.config.store_flavour,
+        producers=done.producers,
+        tokens=case.tokens,
+        heads=case.heads,
+        head_dim=case.head_dim,
+        ranks=case.ranks,
+        remote_ranks=case.remote_ranks,
+        remote_bytes=remote,
+        remote_tile_bytes=case.output_bytes // case.tokens // case.heads * rows if remote else 0,
+        config=config_keys(case.config),
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class StoredLaunch:
     """One launch of a run; its spans are read, and checked, when they are asked for."""
 
     run_id: str
     sequence: int
-    point: BurstPoint | SkeletonPoint
+    point: Point
     measured: dict[str, Any] | None
     verification: Verification
     info: LaunchInfo
@@ -161,10 +218,21 @@ def skeleton_row(
     )
 
 
-def _launch_values(
-    point: BurstPoint | SkeletonPoint, info: LaunchInfo, verification: Verification
-) -> dict[str, Any]:
-    """The columns that launches of either kind fill alike."""
+def profile_row(run_id: str, sequence: int, done: ProfileLaunch) -> Launch:
+    """The row of one launch of a profiled attention, without its chunks."""
+    point = profile_point(done)
+    return Launch(
+        run_id=run_id,
+        sequence=sequence,
+        burst_bytes=point.remote_tile_bytes,
+        gap_ns=0,
+        measured=asdict(done.figures),
+        **_launch_values(point, done.launch, done.verification),
+    )
+
+
+def _launch_values(point: Point, info: LaunchInfo, verification: Verification) -> dict[str, Any]:
+    """The columns that launches of every kind fill alike."""
     return {
         "mode": point.mode,
         "path": point.path,
@@ -213,15 +281,17 @@ def stored_launch(row: Launch, database: Database) -> StoredLaunch:
     )
 
 
-def point_values(point: BurstPoint | SkeletonPoint) -> dict[str, Any]:
+def point_values(point: Point) -> dict[str, Any]:
     """A point as the store keeps it, in JSON's types."""
     values = asdict(point)
     return {**values, "idle_sms": list(point.idle_sms)} if isinstance(point, BurstPoint) else values
 
 
-def _point(stored: dict[str, Any]) -> BurstPoint | SkeletonPoint:
+def _point(stored: dict[str, Any]) -> Point:
     if stored["mode"] == "skeleton":
         return SkeletonPoint(**stored)
+    if stored["mode"] == "profile":
+        return ProfilePoint(**stored)
     return BurstPoint(**{**stored, "idle_sms": tuple(stored.get("idle_sms", ()))})
 
 

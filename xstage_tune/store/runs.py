@@ -11,12 +11,21 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from xstage_tune import __version__
+from xstage_tune.devices.attention_profiles import ProfileLaunch
 from xstage_tune.devices.base import BurstRun, DeviceDescription
 from xstage_tune.devices.skeletons import SkeletonRun
 from xstage_tune.errors import StoreError, XStageError
 from xstage_tune.provenance import git_state
+from xstage_tune.spans import SpanTable
 from xstage_tune.store.database import Database
-from xstage_tune.store.launches import SkeletonPoint, chunk_rows, launch_row, point_values, skeleton_row
+from xstage_tune.store.launches import (
+    SkeletonPoint,
+    chunk_rows,
+    launch_row,
+    point_values,
+    profile_row,
+    skeleton_row,
+)
 from xstage_tune.store.models import Environment, Fit, Launch, Run
 from xstage_tune.store.process import ProcessIdentity, current_process, has_ended
 from xstage_tune.store.provenance import environment_values, new_id, utc_now
@@ -57,14 +66,15 @@ class RunWriter:
         Raises:
             StoreError: the launch is there already, or the database failed.
         """
-        rows = chunk_rows(run.table, rank=0)
-        with self._database.writing() as session:
-            launch = skeleton_row(self.id, sequence, run, point, measured)
-            session.add(launch)
-            session.flush()
-            for row in rows:
-                row.launch_id = launch.id
-            session.add_all(rows)
+        self._add(skeleton_row(self.id, sequence, run, point, measured), run.table)
+
+    def add_profile(self, sequence: int, done: ProfileLaunch) -> None:
+        """Keep one launch of a profiled attention, its figures and its spans, in one transaction.
+
+        Raises:
+            StoreError: the launch is there already, or the database failed.
+        """
+        self._add(profile_row(self.id, sequence, done), done.table)
 
     def add_fit(self, kind: str, payload: dict[str, Any]) -> None:
         """Keep what was concluded from the run.
@@ -74,6 +84,15 @@ class RunWriter:
         """
         with self._database.writing() as session:
             session.add(Fit(run_id=self.id, kind=kind, created_at=utc_now(), payload=payload))
+
+    def _add(self, launch: Launch, table: SpanTable) -> None:
+        rows = chunk_rows(table, rank=0)
+        with self._database.writing() as session:
+            session.add(launch)
+            session.flush()
+            for row in rows:
+                row.launch_id = launch.id
+            session.add_all(rows)
 
     def _launch(self, session: Session, sequence: int) -> Launch | None:
         return session.scalar(select(Launch).where(Launch.run_id == self.id, Launch.sequence == sequence))

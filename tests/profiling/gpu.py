@@ -1,0 +1,184 @@
+"""A device that looks like a GPU to everything above the seam, with times from a table."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tests.h200 import H200
+from xstage_tune.devices import open_profiles
+from xstage_tune.devices.attention_profiles import (
+    NO_SPANS,
+    NOT_VERIFIED,
+    CheckFigures,
+    Figures,
+    Implementation,
+    ProfileCase,
+    ProfileLaunch,
+    ReplayFigures,
+)
+from xstage_tune.devices.attention_spans import WARPGROUP_ROWS, span_figures
+from xstage_tune.devices.base import DeviceDescription, GpuState, LaunchInfo, Verification
+from xstage_tune.errors import DeviceError
+from xstage_tune.spans import LANE_DTYPE, SPAN_DTYPE, SpanKind, SpanTable
+
+#: 1,024 tokens of 4 local heads: 32 tiles of 128 rows.
+SMALL = ("--workload", "fa-a2a/paper", "--set", "tokens=1024")
+#: What an implementation of T_FA = 100 us takes.
+TIMES_US: dict[Implementation, float] = {
+    "attention": 100.0,
+    "all-to-all": 20.0,
+    "serial-direct": 120.0,
+    "serial-copy": 125.0,
+    "serial-permute": 150.0,
+    "fused": 105.0,
+}
+Q_LOOP_NS, WAIT_NS, LOCAL_ISSUE_NS, REMOTE_ISSUE_NS = 9000, 100, 600, 1500
+
+
+def lanes(count: int, ticks: int) -> np.ndarray:
+    """Lanes whose clocks tick at 1 GHz: a tick is a nanosecond."""
+    rows = np.zeros(count, LANE_DTYPE)
+    rows["timer_begin_ns"], rows["timer_end_ns"] = 1000, 1000 + ticks
+    rows["tick_end"] = ticks
+    rows["lane"] = np.arange(count)
+    return rows
+
+
+def spans_of(case: ProfileCase, *, remote: bool, ctas: int = 132) -> SpanTable:
+    """Every tile of a case with the same spans; the second warpgroup runs 50 ns behind the first."""
+    tiles = case.heads * -(-case.tokens // case.config.block_m)
+    ctas = min(ctas, tiles)
+    groups = case.config.block_m // WARPGROUP_ROWS
+    issue_ns = REMOTE_ISSUE_NS if remote else LOCAL_ISSUE_NS
+    rows = []
+    for lane in range(ctas * groups):
+        begin = 50 * (lane % groups)
+        for index in range(len(range(lane // groups, tiles, ctas))):
+            for kind, length in (
+                (SpanKind.MAINLOOP, Q_LOOP_NS),
+                (SpanKind.STAGING_STALL, WAIT_NS),
+                (SpanKind.ISSUE, issue_ns),
+            ):
+                rows.append((begin, length, index, lane, kind, lane % groups))
+                begin += length
+    spans = np.array(rows, SPAN_DTYPE)
+    table = lanes(ctas * groups, int((spans["begin_ticks"] + spans["duration_ticks"]).max()))
+    table["recorded"] = np.bincount(spans["lane"], minlength=ctas * groups)
+    return SpanTable(spans, table)
+
+
+class ScriptedProfiles:
+    """An H200 whose implementations take :data:`TIMES_US`.
+
+    Args:
+        after, happening: what happens before which launch.
+        wrong: the implementation whose output is wrong.
+        refuses: what preparing a case raises.
+        throttled: whether clocks are held down.
+        seconds: that each launch takes of wall time.
+        description: of the GPU.
+    """
+
+    identity = "NVIDIA H200, kernels 0123456789ab"
+
+    def __init__(
+        self,
+        *,
+        after: int = -1,
+        happening: Callable[[], None] = lambda: None,
+        wrong: Implementation | None = None,
+        refuses: DeviceError | None = None,
+        throttled: bool = False,
+        seconds: float = 0.0,
+        description: DeviceDescription = H200,
+    ) -> None:
+        self.left, self.happening = after, happening
+        self.wrong, self.refuses, self.throttled, self.seconds = wrong, refuses, throttled, seconds
+        self._description = description
+        self.asked: list[tuple[str, str, str]] = []
+        self.labels: list[str] = []
+        self.open_cases = 0
+        self.closed = False
+
+    def describe(self) -> DeviceDescription:
+        return self._description
+
+    def label_launches(self, run_id: str) -> None:
+        self.labels.append(run_id)
+
+    def prepare(self, case: ProfileCase) -> ScriptedProfile:
+        if self.refuses is not None:
+            raise self.refuses
+        self.open_cases += 1
+        return ScriptedProfile(self, case)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class ScriptedProfile:
+    """A case of it."""
+
+    def __init__(self, device: ScriptedProfiles, case: ProfileCase) -> None:
+        self._device, self._case = device, case
+        self._replays = 0
+
+    def check(self, implementation: Implementation) -> ProfileLaunch:
+        wrong = implementation == self._device.wrong
+        error = 0.002 if implementation == "attention" else None
+        figures = CheckFigures(error, "token 7 of rank 0, head 2: not written" if wrong else "")
+        return self._launch(implementation, figures, verification=Verification(4096, 256 if wrong else 0))
+
+    def replay(self, implementation: Implementation) -> ProfileLaunch:
+        self._replays += 1
+        time_ns = 1e3 * TIMES_US[implementation] + self._replays % 7
+        return self._launch(implementation, ReplayFigures(launches=40, time_ns=time_ns))
+
+    def record(self, implementation: Implementation) -> ProfileLaunch:
+        remote = implementation == "fused"
+        table = spans_of(self._case, remote=remote)
+        return self._launch(implementation, span_figures(table, self._case, remote=remote), table=table)
+
+    def close(self) -> None:
+        self._device.open_cases -= 1
+
+    def _launch(
+        self,
+        implementation: Implementation,
+        figures: Figures,
+        *,
+        table: SpanTable = NO_SPANS,
+        verification: Verification = NOT_VERIFIED,
+    ) -> ProfileLaunch:
+        device = self._device
+        if device.left == 0:
+            device.happening()
+        device.left -= 1
+        device.asked.append((self._case.label, implementation, figures.what))
+        time.sleep(device.seconds)
+        reasons = ("sw_power_cap",) if device.throttled else ()
+        state = GpuState(1980, 3201, 500.0, 50, reasons)
+        info = LaunchInfo(
+            kernel=implementation,
+            kernel_sha256="00",
+            registers=168,
+            spill_bytes=0,
+            shared_bytes=200_000,
+            timer_tick_ns=32,
+            elapsed_ns=1,
+            started_at="2026-11-29T12:00:00.000000+00:00",
+            before=state,
+            after=replace(state, temperature_c=51),
+        )
+        return ProfileLaunch(self._case, implementation, 132, figures, table, verification, info)
+
+
+def use(monkeypatch: pytest.MonkeyPatch, device: ScriptedProfiles) -> ScriptedProfiles:
+    """Let ``--device cuda`` open ``device``."""
+    monkeypatch.setattr(open_profiles, "open_cuda_profiles", lambda _: device)
+    return device

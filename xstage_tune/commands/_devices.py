@@ -1,0 +1,48 @@
+"""What commands share that run on a GPU or replay a recorded run: the path, and what a replay refuses."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import typer
+
+from xstage_tune.commands.calibrate import PathChoice
+from xstage_tune.errors import UsageError
+
+if TYPE_CHECKING:
+    from xstage_tune.devices.base import StorePath
+
+#: Options of ``--path``; None leaves it to the platform.
+PATHS: dict[PathChoice, StorePath | None] = {
+    PathChoice.AUTO: None,
+    PathChoice.PEER: "peer",
+    PathChoice.HOST: "host",
+    PathChoice.LOCAL: "local",
+}
+#: What a recording does not decide.
+_OF_ANY_DEVICE = ("device", "store", "output", "force")
+#: Parameters whose option has another name.
+_OPTION_OF = {"overrides": "set"}
+
+
+def refuse_options(context: typer.Context, otherwise: str) -> None:
+    """A recording replays as it was made: nothing of it can be chosen.
+
+    Args:
+        otherwise: how to have a choice.
+
+    Raises:
+        UsageError: an option was given that chooses something.
+    """
+    source = context.get_parameter_source
+    given = [name for name in context.params if name not in _OF_ANY_DEVICE and _is_given(source(name))]
+    if given:
+        options = ", ".join(f"--{_OPTION_OF.get(name, name).replace('_', '-')}" for name in given)
+        raise UsageError(
+            f"--device replay takes no {options}: only what was recorded can be replayed",
+            f"leave these options out, or {otherwise}",
+        )
+
+
+def _is_given(source: object) -> bool:
+    return getattr(source, "name", "") == "COMMANDLINE"

@@ -1,0 +1,80 @@
+"""From a command's options to a request: names looked up, what is left out filled in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from xstage_tune.configs.schema import AttentionConfig
+from xstage_tune.devices.base import DeviceDescription, StorePath
+from xstage_tune.emulation.options import DEFAULT_CONFIG, choose_config
+from xstage_tune.emulation.platform_choice import choose_platform
+from xstage_tune.emulation.sweep import parse_sweep
+from xstage_tune.errors import UsageError
+from xstage_tune.profiling.request import ProfileRequest
+from xstage_tune.store.facade import Store
+from xstage_tune.workloads.loader import load_workload
+from xstage_tune.workloads.schema import AttentionWorkload
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileOptions:
+    """Options as they were given; None, or empty, where they were not.
+
+    Args:
+        config: ``default``, ``study:ID`` or a file.
+    """
+
+    workload: str
+    overrides: Sequence[str] = ()
+    config: str = DEFAULT_CONFIG
+    path: StorePath | None = None
+    sweep: str | None = None
+    platform: str | None = None
+    repeats: int = 7
+    seed: int = 0
+
+
+def attention_workload(options: ProfileOptions) -> AttentionWorkload:
+    """The workload that the options name: found wrong before a GPU is opened.
+
+    Raises:
+        UsageError: it is unknown, breaks the schema, or is no attention.
+    """
+    workload = load_workload(options.workload, options.overrides)
+    if not isinstance(workload, AttentionWorkload):
+        raise UsageError(
+            f"profile runs the fused attention; '{workload.name}' is a MoE layer",
+            "one of: xstage-tune workloads list; of a layer: xstage-tune emulate",
+        )
+    return workload
+
+
+def make_request(
+    options: ProfileOptions, workload: AttentionWorkload, device: DeviceDescription, store: Store
+) -> ProfileRequest:
+    """The request of a command.
+
+    Args:
+        store: of the studies.
+
+    Raises:
+        UsageError: a name, file or value is unknown or does not fit.
+    """
+    sweep = parse_sweep(options.sweep) if options.sweep is not None else None
+    platform = choose_platform(options.platform, device, options.path)
+    config = choose_config(options.config, workload, platform, store)
+    if not isinstance(config, AttentionConfig):
+        raise UsageError(
+            f"a config of kind '{config.kind}' does not fit the workload '{workload.name}'",
+            "give one of kind 'attention', or --config default",
+        )
+    return ProfileRequest(
+        workload=workload,
+        platform=platform,
+        config=config,
+        path=options.path or platform.path,
+        repeats=options.repeats,
+        seed=options.seed,
+        sweep=sweep,
+    )

@@ -1,0 +1,95 @@
+"""The launches of a profile run: every implementation checked, then timed in rotated order, then recorded."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import Protocol
+
+from xstage_tune.devices.attention_profiles import (
+    IMPLEMENTATIONS,
+    RECORDED,
+    CheckFigures,
+    ProfileCase,
+    ProfileDevice,
+    ProfileLaunch,
+)
+from xstage_tune.emulation.procedure import rotated
+from xstage_tune.errors import DeviceError, FindingError, UsageError
+from xstage_tune.profiling.request import ProfileRequest
+
+
+class ProfileObserver(Protocol):
+    """Told of everything as it happens, so that launches can be kept and progress shown."""
+
+    def planned(self, total_launches: int) -> None:
+        """How many there will be."""
+        ...
+
+    def done(self, launch: ProfileLaunch) -> None:
+        """One was made. Called for every one before anything is concluded from it."""
+        ...
+
+
+def profile(device: ProfileDevice, request: ProfileRequest, observer: ProfileObserver) -> None:
+    """Check, time and record all implementations of all cases of a request.
+
+    In repeat r the implementations are replayed in their order rotated by r, so that none has always the
+    same one before it. Nothing is timed before every output was found right.
+
+    Raises:
+        UsageError: a case does not fit the kernel, the device or the platform.
+        DeviceError: the device lacks the path or the memory, or a launch failed.
+        FindingError: an output is wrong.
+    """
+    _require_device(device, request)
+    cases = [request.case_at(value) for value in request.values()]
+    each = len(IMPLEMENTATIONS) * (1 + request.repeats) + len(RECORDED)
+    observer.planned(each * len(cases))
+    for case in cases:
+        _profile_case(device, case, request.repeats, observer)
+
+
+def _profile_case(device: ProfileDevice, case: ProfileCase, repeats: int, observer: ProfileObserver) -> None:
+    with closing(device.prepare(case)) as prepared:
+        for implementation in IMPLEMENTATIONS:
+            checked = prepared.check(implementation)
+            observer.done(checked)
+            _require_right(checked)
+        for repeat in range(repeats):
+            for index in rotated(len(IMPLEMENTATIONS), repeat):
+                observer.done(prepared.replay(IMPLEMENTATIONS[index]))
+        for implementation in RECORDED:
+            observer.done(prepared.record(implementation))
+
+
+def _require_device(device: ProfileDevice, request: ProfileRequest) -> None:
+    description, platform = device.describe(), request.platform
+    if description.sm_count != platform.gpu.sm_count:
+        raise UsageError(
+            f"platform '{platform.name}' is of a GPU with {platform.gpu.sm_count} SMs, "
+            f"{description.name} has {description.sm_count}",
+            "give the --platform that was calibrated on it; to calibrate it: xstage-tune calibrate",
+        )
+    if request.path not in description.paths:
+        raise DeviceError(
+            f"{description.name} has no path '{request.path}' (it has {', '.join(description.paths)})",
+            "xstage-tune doctor says what each path needs",
+        )
+
+
+def _require_right(checked: ProfileLaunch) -> None:
+    """Refuse a wrong output.
+
+    Raises:
+        FindingError: says which implementation's, and where.
+    """
+    figures, found = checked.figures, checked.verification
+    if not isinstance(figures, CheckFigures) or not figures.place:
+        return
+    case = checked.case
+    of = f"{case.config.label}{f', {case.label}' if case.label else ''}"
+    raise FindingError(
+        f"the output of {checked.implementation} is wrong ({of}): {figures.place}; "
+        f"{found.mismatched_bytes:,} of {found.checked_bytes:,} bytes",
+        "do not use this kernel; xstage-tune doctor tests each path",
+    )

@@ -1,0 +1,118 @@
+"""What is asked of a profile run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from xstage_tune.configs.loader import config_from_keys, config_keys
+from xstage_tune.configs.schema import AttentionConfig
+from xstage_tune.devices.attention_profiles import ProfileCase, profile_case
+from xstage_tune.devices.base import StorePath
+from xstage_tune.emulation.sweep import Sweep
+from xstage_tune.errors import UsageError
+from xstage_tune.platforms.schema import PlatformProfile
+from xstage_tune.profile_files import check_profile
+from xstage_tune.workloads.schema import AttentionWorkload
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileRequest:
+    """One attention, or one at several numbers of tokens, on one path of one GPU.
+
+    Args:
+        platform: calibrated, of that path: what the predictions rest on.
+        path: of the remote ranks' buffers.
+        repeats: replays of each implementation.
+        seed: of the inputs, and of the simulator's start times.
+        sweep: of tokens; None for the workload's own.
+
+    Raises:
+        UsageError: two of them do not go together.
+    """
+
+    workload: AttentionWorkload
+    platform: PlatformProfile
+    config: AttentionConfig
+    path: StorePath
+    repeats: int = 7
+    seed: int = 0
+    sweep: Sweep | None = None
+
+    def __post_init__(self) -> None:
+        if self.path not in (self.platform.path, "local"):
+            raise UsageError(
+                f"platform '{self.platform.name}' was calibrated for path '{self.platform.path}', not "
+                f"'{self.path}'",
+                f"calibrate it: xstage-tune calibrate --path {self.path}; or give its --platform",
+            )
+        if self.sweep is not None and self.sweep.key != "tokens":
+            raise UsageError(
+                f"--sweep {self.sweep.key}: profile sweeps tokens", "--sweep tokens=1024,2048,4096"
+            )
+
+    @property
+    def predicted(self) -> bool:
+        """Whether the platform speaks of these stores: it does not of the local control, or of none."""
+        return self.path == self.platform.path and self.workload.output_remote_fraction > 0
+
+    def values(self) -> tuple[int | None, ...]:
+        """Tokens of the sweep; one None without a sweep."""
+        return tuple(int(value) for value in self.sweep.values) if self.sweep else (None,)
+
+    def workload_at(self, value: int | None) -> AttentionWorkload:
+        """The workload at one value of the sweep.
+
+        Raises:
+            UsageError: the value does not fit it.
+        """
+        if value is None:
+            return self.workload
+        changed = {**self.workload.model_dump(exclude_none=True), "tokens": value}
+        return check_profile(AttentionWorkload, changed, f"--sweep tokens={value}")
+
+    def case_at(self, value: int | None) -> ProfileCase:
+        """The case at one value of the sweep.
+
+        Raises:
+            UsageError: the value does not fit the workload, or no buffers have its remote fraction.
+        """
+        label = "" if value is None else f"tokens={value}"
+        return profile_case(label, self.workload_at(value), self.config, self.path, self.seed)
+
+    def keys(self) -> dict[str, Any]:
+        """As plain keys; :func:`request_from_keys` reads them back."""
+        return {
+            "workload": self.workload.model_dump(mode="json", exclude_none=True),
+            "platform": self.platform.model_dump(mode="json", exclude_none=True),
+            "config": config_keys(self.config),
+            "path": self.path,
+            "repeats": self.repeats,
+            "seed": self.seed,
+            "sweep": {"key": "tokens", "values": list(self.sweep.values)} if self.sweep else None,
+        }
+
+
+def request_from_keys(keys: Mapping[str, Any], origin: str) -> ProfileRequest:
+    """Keys of :meth:`ProfileRequest.keys` as a request.
+
+    Raises:
+        UsageError: they are of another version, or break a schema.
+    """
+    try:
+        config = config_from_keys(keys["config"], f"{origin}, config")
+        if not isinstance(config, AttentionConfig):
+            raise TypeError(f"a config of kind '{config.kind}'")
+        sweep = keys["sweep"]
+        return ProfileRequest(
+            workload=check_profile(AttentionWorkload, keys["workload"], f"{origin}, workload"),
+            platform=check_profile(PlatformProfile, keys["platform"], f"{origin}, platform"),
+            config=config,
+            path=keys["path"],
+            repeats=keys["repeats"],
+            seed=keys["seed"],
+            sweep=Sweep(sweep["key"], tuple(sweep["values"])) if sweep else None,
+        )
+    except (KeyError, TypeError) as error:
+        raise UsageError(f"{origin}: not the request of a profile run: {error}") from None

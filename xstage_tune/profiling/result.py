@@ -1,0 +1,320 @@
+"""What a profile run found, under the names of its JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from statistics import median
+from typing import Any
+
+from xstage_tune.devices.attention_profiles import (
+    IMPLEMENTATIONS,
+    SERIAL,
+    CheckFigures,
+    Figures,
+    Implementation,
+    ProfileCase,
+    ReplayFigures,
+    SpanFigures,
+)
+from xstage_tune.devices.base import Verification
+from xstage_tune.emulation.result import error_pct
+from xstage_tune.model import attention
+from xstage_tune.model.checks import NS_PER_S
+from xstage_tune.profiling.prediction import Prediction
+from xstage_tune.profiling.request import ProfileRequest
+
+_TERA = 1e12
+#: E_res at or below this part of T_FA counts as none.
+NO_RESIDUAL = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One launch's figures, without its spans: what a conclusion rests on."""
+
+    label: str
+    implementation: Implementation
+    figures: Figures
+    verification: Verification
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """A quantity as measured and as predicted, in one unit; None where there is no such figure.
+
+    Args:
+        completion_coupled: by the equations, of an issuer that waits for visibility.
+    """
+
+    measured: float | None
+    closed_form: float | None = None
+    simulated: float | None = None
+    completion_coupled: float | None = None
+
+    def keys(self) -> dict[str, float | None]:
+        return {
+            **asdict(self),
+            "closed_form_error_pct": error_pct(self.closed_form, self.measured),
+            "simulated_error_pct": error_pct(self.simulated, self.measured),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class PointResult:
+    """One value of the sweep, or the workload's own.
+
+    Args:
+        value: tokens of the sweep; None without one.
+        checks, samples, spans: those that were made; an interrupted run has fewer.
+        prediction: None where the platform does not speak of the stores.
+    """
+
+    value: int | None
+    case: ProfileCase
+    checks: Mapping[Implementation, tuple[CheckFigures, Verification]]
+    samples: Mapping[Implementation, Sequence[ReplayFigures]]
+    spans: Mapping[Implementation, SpanFigures]
+    prediction: Prediction | None
+
+    def time_ns(self, implementation: Implementation) -> float | None:
+        """Median over the repeats."""
+        samples = self.samples.get(implementation)
+        return median(sample.time_ns for sample in samples) if samples else None
+
+    def spread(self, implementation: Implementation) -> float | None:
+        """Range of the repeats over their median."""
+        middle = self.time_ns(implementation)
+        if not middle:
+            return None
+        times = [sample.time_ns for sample in self.samples[implementation]]
+        return (max(times) - min(times)) / middle
+
+    def flop_per_s(self, implementation: Implementation) -> float | None:
+        """Of both matrix products; None of the All-to-All alone, which computes nothing."""
+        time_ns = self.time_ns(implementation)
+        if not time_ns or implementation == "all-to-all":
+            return None
+        return self.case.flops / time_ns * NS_PER_S
+
+    def residual_ns(self, implementation: Implementation = "fused") -> float | None:
+        """What an implementation takes beyond the attention alone; of the fused one E_res."""
+        whole, alone = self.time_ns(implementation), self.time_ns("attention")
+        return None if whole is None or alone is None else whole - alone
+
+    def hiding_ratio(self, serial: Implementation) -> float | None:
+        """Equation 21; None where the serial version takes no longer than the attention alone."""
+        fused, alone, whole = (self.time_ns(one) for one in ("fused", "attention", serial))
+        if fused is None or alone is None or whole is None or whole <= alone:
+            return None
+        return float(attention.hiding_ratio(fused_ns=fused, attention_ns=alone, serial_ns=whole))
+
+    def speedup(self, serial: Implementation) -> float | None:
+        """Time of a serial version over that of the fused one."""
+        whole, fused = self.time_ns(serial), self.time_ns("fused")
+        return whole / fused if whole and fused else None
+
+    def ideal_speedup(self) -> float | None:
+        """Fused over serial if all of the All-to-All were hidden: 1 + T_A2A / T_FA."""
+        exchange, alone = self.time_ns("all-to-all"), self.time_ns("attention")
+        if exchange is None or not alone:
+            return None
+        return float(attention.ideal_speedup(all_to_all_ns=exchange, attention_ns=alone))
+
+    def compared(self) -> dict[str, Beside]:
+        """Predicted beside measured, by quantity.
+
+        ``issue_ns`` is T_RS of a tile with remote rows, the median. ``q_loop_ns`` is G_Qloop, which the model
+        knows without backpressure: the attention's alone. ``issue_overhead_ns`` is dt(M): T_RS less that of
+        the attention alone, whose stores are local. ``converged_tokens`` is M*_ub, measured as equation 20
+        with the measured sigma in place of the platform's. Measured hiding is against direct stores.
+        """
+        closed = self.prediction.closed if self.prediction else None
+        simulated = self.prediction.simulated if self.prediction else None
+        issue, control = self._issue_ns("fused"), self._issue_ns("attention")
+        overhead = None if issue is None or control is None else issue - control
+        return {
+            "issue_ns": Beside(
+                issue, closed.issue_ns if closed else None, simulated.issue_ns if simulated else None
+            ),
+            "q_loop_ns": Beside(self._q_loop_ns(), closed.q_loop_ns if closed else None),
+            "issue_overhead_ns": Beside(overhead, closed.issue_overhead_ns if closed else None),
+            "converged_tokens": Beside(self._converged_tokens(), closed.converged_tokens if closed else None),
+            "residual_ns": Beside(
+                self.residual_ns(),
+                closed.residual_ns if closed else None,
+                simulated.residual_ns if simulated else None,
+                closed.completion_coupled_ns if closed else None,
+            ),
+            "hiding_ratio": Beside(
+                self.hiding_ratio("serial-direct"), closed.hiding_ratio if closed else None
+            ),
+        }
+
+    def keys(self) -> dict[str, Any]:
+        case = self.case
+        return {
+            "value": self.value,
+            "tokens": case.tokens,
+            "heads": case.heads,
+            "head_dim": case.head_dim,
+            "ranks": case.ranks,
+            "remote_ranks": case.remote_ranks,
+            "flops": case.flops,
+            "remote_bytes": case.remote_bytes,
+            "implementations": {
+                one: self._implementation_keys(one) for one in IMPLEMENTATIONS if one in self.samples
+            },
+            "checks": {
+                one: {
+                    "checked_bytes": found.checked_bytes,
+                    "mismatched_bytes": found.mismatched_bytes,
+                    "relative_error": figures.relative_error,
+                    "place": figures.place,
+                }
+                for one, (figures, found) in self.checks.items()
+            },
+            "residual_of_attention": self.residual_of_attention(),
+            "ideal_speedup": self.ideal_speedup(),
+            "against": {
+                serial: {"hiding_ratio": self.hiding_ratio(serial), "speedup": self.speedup(serial)}
+                for serial in SERIAL
+                if serial in self.samples
+            },
+            "spans": {
+                one: {key: found for key, found in asdict(figures).items() if key != "what"}
+                for one, figures in self.spans.items()
+            },
+            "predicted_beside_measured": {name: one.keys() for name, one in self.compared().items()},
+        }
+
+    def residual_of_attention(self) -> float | None:
+        """E_res over T_FA."""
+        residual_ns, alone = self.residual_ns(), self.time_ns("attention")
+        return residual_ns / alone if residual_ns is not None and alone else None
+
+    def _implementation_keys(self, implementation: Implementation) -> dict[str, Any]:
+        flop_per_s, time_ns = self.flop_per_s(implementation), self.time_ns(implementation)
+        moved = implementation == "all-to-all" and time_ns
+        samples = self.samples[implementation]
+        return {
+            "time_ns": time_ns,
+            "samples_ns": [sample.time_ns for sample in samples],
+            "launches_of_a_replay": samples[0].launches,
+            "spread": self.spread(implementation),
+            "tflop_per_s": flop_per_s / _TERA if flop_per_s else None,
+            "remote_bytes_per_s": self.case.remote_bytes / time_ns * NS_PER_S if moved and time_ns else None,
+            "beyond_attention_ns": self.residual_ns(implementation),
+        }
+
+    def _issue_ns(self, implementation: Implementation) -> float | None:
+        figures = self.spans.get(implementation)
+        return figures.issue.p50_ns if figures and figures.issue else None
+
+    def _q_loop_ns(self) -> float | None:
+        figures = self.spans.get("attention")
+        return figures.q_loop.p50_ns if figures and figures.q_loop else None
+
+    def _converged_tokens(self) -> float | None:
+        q_loop_ns = self._q_loop_ns()
+        if self.prediction is None or not q_loop_ns:
+            return None
+        block_n = self.case.config.block_n
+        kv_tiles = -(-self.case.tokens // block_n)
+        return float(
+            attention.converged_tokens(
+                recovery_gap_ns=self.prediction.closed.recovery_gap_ns,
+                block_n=block_n,
+                kv_tile_ns=q_loop_ns / kv_tiles,
+            )
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileResult:
+    """The answer of a profile run.
+
+    Args:
+        run_id: in the store.
+        device: what ran the kernels.
+        device_name: the GPU.
+        points: in the order of the sweep; those of an interrupted run that were begun.
+        throttled_launches: during which the GPU's clocks were held down.
+    """
+
+    run_id: str
+    request: ProfileRequest
+    device: str
+    device_name: str
+    points: tuple[PointResult, ...]
+    throttled_launches: int = 0
+
+    def residual_ends_tokens(self) -> int | None:
+        """The fewest tokens of the sweep from which on E_res stays within :data:`NO_RESIDUAL` of T_FA."""
+        ends: int | None = None
+        for point in sorted(self.points, key=lambda one: one.case.tokens, reverse=True):
+            share = point.residual_of_attention()
+            if share is None or share > NO_RESIDUAL:
+                break
+            ends = point.case.tokens
+        return ends if self.request.sweep else None
+
+    def keys(self) -> dict[str, Any]:
+        """As plain keys, stable and sorted by the writer."""
+        request = self.request.keys()
+        return {
+            "run_id": self.run_id,
+            "device": self.device,
+            "device_name": self.device_name,
+            **request,
+            "workload": self.request.workload.name,
+            "workload_keys": request["workload"],
+            "platform": self.request.platform.name,
+            "points": [point.keys() for point in self.points],
+            "residual_ends_tokens": self.residual_ends_tokens(),
+            "throttled_launches": self.throttled_launches,
+        }
+
+
+def conclude(
+    request: ProfileRequest,
+    outcomes: Sequence[Outcome],
+    predictions: Mapping[int | None, Prediction | None],
+    *,
+    run_id: str,
+    device: str,
+    device_name: str,
+    throttled_launches: int = 0,
+) -> ProfileResult:
+    """Put what was measured beside what was predicted.
+
+    Args:
+        predictions: by value of the sweep.
+
+    Raises:
+        UsageError: a value does not fit the workload.
+    """
+    points = []
+    for value in request.values():
+        case = request.case_at(value)
+        own = [one for one in outcomes if one.label == case.label]
+        if own:
+            points.append(_point(value, case, own, predictions[value]))
+    return ProfileResult(run_id, request, device, device_name, tuple(points), throttled_launches)
+
+
+def _point(
+    value: int | None, case: ProfileCase, own: Sequence[Outcome], prediction: Prediction | None
+) -> PointResult:
+    checks: dict[Implementation, tuple[CheckFigures, Verification]] = {}
+    samples: dict[Implementation, list[ReplayFigures]] = {}
+    spans: dict[Implementation, SpanFigures] = {}
+    for one in own:
+        match one.figures:
+            case CheckFigures():
+                checks[one.implementation] = one.figures, one.verification
+            case ReplayFigures():
+                samples.setdefault(one.implementation, []).append(one.figures)
+            case SpanFigures():
+                spans[one.implementation] = one.figures
+    return PointResult(value, case, checks, samples, spans, prediction)

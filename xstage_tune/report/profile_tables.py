@@ -1,0 +1,254 @@
+"""A profile run as tables: implementations, predictions, spans; of a sweep one line a value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from xstage_tune.devices.attention_profiles import (
+    IMPLEMENTATIONS,
+    SERIAL,
+    Distribution,
+    Implementation,
+    SpanFigures,
+)
+from xstage_tune.emulation.result import error_pct
+from xstage_tune.model.checks import NS_PER_S
+from xstage_tune.profiling.result import NO_RESIDUAL, Beside, PointResult, ProfileResult
+from xstage_tune.report.format import ABSENT, byte_count, duration, factor, percent, rate
+from xstage_tune.report.study_words import workload_words
+from xstage_tune.report.tables import Column, TableData, render_table
+
+Shown = Callable[[float | None], str]
+
+_TERA = 1e12
+_WORDS: dict[Implementation, str] = {
+    "attention": "attention alone",
+    "all-to-all": "All-to-All alone, direct stores",
+    "serial-direct": "serial, direct stores of all SMs",
+    "serial-copy": "serial, copy engine",
+    "serial-permute": "serial, copies and permute",
+    "fused": "fused",
+}
+_SPANS: tuple[tuple[str, Callable[[SpanFigures], Distribution | None]], ...] = (
+    ("Q-loop", lambda figures: figures.q_loop),
+    ("wait for a staging slot", lambda figures: figures.staging_wait),
+    ("T_RS of a tile", lambda figures: figures.issue),
+    ("T_RS of 64 rows", lambda figures: figures.warpgroup_issue),
+)
+
+
+def profile_report(result: ProfileResult) -> RenderableType:
+    """The tables for a terminal."""
+    parts: list[RenderableType] = [Text(workload_words(result.request.workload)), Text()]
+    for table in profile_tables(result):
+        parts += [render_table(table), Text()]
+    return Group(*parts)
+
+
+def profile_tables(result: ProfileResult) -> tuple[TableData, ...]:
+    """Of a sweep a line a value; else every implementation, prediction and span."""
+    if result.request.sweep is not None:
+        return (_sweep_table(result),)
+    return tuple(table for point in result.points for table in point_tables(result, point))
+
+
+def point_tables(result: ProfileResult, point: PointResult) -> tuple[TableData, ...]:
+    """All of one value."""
+    tables = [_implementations(result, point)]
+    if point.prediction is not None:
+        tables.append(_predictions(result, point))
+    if point.spans:
+        tables.append(_span_table(point))
+    return tuple(tables)
+
+
+def _implementations(result: ProfileResult, point: PointResult) -> TableData:
+    rows = tuple(
+        (
+            _WORDS[one],
+            duration(point.time_ns(one)),
+            _share(point.spread(one)),
+            _tflop(point.flop_per_s(one)),
+            _difference(point.residual_ns(one)) if one not in ("attention", "all-to-all") else ABSENT,
+            _share(point.hiding_ratio(one)) if one in SERIAL else ABSENT,
+            factor(point.speedup(one)) if one in SERIAL else ABSENT,
+        )
+        for one in IMPLEMENTATIONS
+        if one in point.samples
+    )
+    columns = (
+        Column("implementation"), Column("T", "right"), Column("spread", "right"),
+        Column("TFLOP/s", "right"), Column("beyond T_FA", "right"), Column("H of fused", "right"),
+        Column("fused is faster", "right"),
+    )  # fmt: skip
+    return TableData(_title(result), columns, rows, (*_point_notes(point), *_notes(result)))
+
+
+def _predictions(result: ProfileResult, point: PointResult) -> TableData:
+    quantities: tuple[tuple[str, str, Shown], ...] = (
+        ("issue_ns", "T_RS of a tile", duration),
+        ("q_loop_ns", "G_Qloop", duration),
+        ("issue_overhead_ns", "dt(M)", _difference),
+        ("converged_tokens", "M*_ub, tokens", _tokens),
+        ("residual_ns", "E_res", _difference),
+        ("hiding_ratio", "H", _share),
+    )
+    found = point.compared()
+    rows = tuple(
+        (
+            words,
+            shown(found[key].measured),
+            _beside(found[key], found[key].closed_form, shown),
+            _beside(found[key], found[key].simulated, shown),
+            shown(found[key].completion_coupled),
+        )
+        for key, words, shown in quantities
+    )
+    columns = (
+        Column("predicted"), Column("measured", "right"), Column("closed form", "right"),
+        Column("simulated", "right"), Column("completion-coupled", "right"),
+    )  # fmt: skip
+    notes = (
+        f"from platform {result.request.platform.name}, nothing refitted; in brackets how far a prediction "
+        "is above what was measured",
+        "medians over tiles; dt(M): T_RS less that of the attention alone; M*_ub: equation 20, measured with "
+        "the measured sigma; H: against direct stores",
+    )
+    return TableData("Predicted", columns, rows, notes)
+
+
+def _span_table(point: PointResult) -> TableData:
+    rows = []
+    for one, figures in point.spans.items():
+        for name, of in _SPANS:
+            found = of(figures)
+            if found is None:
+                continue
+            times = (found.mean_ns, found.p50_ns, found.p90_ns, found.p99_ns, found.max_ns)
+            rows.append((_WORDS[one], name, f"{found.count:,}", *map(duration, times)))
+    columns = (
+        Column("spans of"), Column("what"), Column("spans", "right"), Column("mean", "right"),
+        Column("p50", "right"), Column("p90", "right"), Column("p99", "right"), Column("max", "right"),
+    )  # fmt: skip
+    dropped = sum(figures.dropped for figures in point.spans.values())
+    notes = ["of a recording build, which is never timed; T_RS of fused: of tiles with remote rows"]
+    if dropped:
+        notes.append(f"{dropped:,} spans found no room in shared memory")
+    return TableData("Spans", columns, tuple(rows), tuple(notes))
+
+
+def _sweep_table(result: ProfileResult) -> TableData:
+    rows = tuple(tuple(_sweep_row(result, point)) for point in result.points)
+    columns = [
+        Column("tokens", "right"), Column("T_FA", "right"), Column("TFLOP/s", "right"),
+        Column("T_fused", "right"), Column("E_res", "right"), Column("of T_FA", "right"),
+    ]  # fmt: skip
+    if result.request.predicted:
+        columns += [Column(head, "right") for head in ("closed form", "simulated", "completion-coupled")]
+    columns.append(Column("T_RS", "right"))
+    if result.request.predicted:
+        columns.append(Column("closed form", "right"))
+    columns += [Column(f"H, {one.removeprefix('serial-')}", "right") for one in SERIAL]
+    columns += [Column(f"over {one.removeprefix('serial-')}", "right") for one in SERIAL]
+    return TableData(_title(result), tuple(columns), rows, (*_sweep_notes(result), *_notes(result)))
+
+
+def _sweep_row(result: ProfileResult, point: PointResult) -> Iterator[str]:
+    found = point.compared()
+    residual, issue = found["residual_ns"], found["issue_ns"]
+    yield _value(result, point)
+    yield duration(point.time_ns("attention"))
+    yield _tflop(point.flop_per_s("attention"))
+    yield duration(point.time_ns("fused"))
+    yield _difference(residual.measured)
+    yield _share(point.residual_of_attention())
+    if result.request.predicted:
+        yield _difference(residual.closed_form)
+        yield _difference(residual.simulated)
+        yield _difference(residual.completion_coupled)
+    yield duration(issue.measured)
+    if result.request.predicted:
+        yield _beside(issue, issue.closed_form, duration)
+    yield from (_share(point.hiding_ratio(one)) for one in SERIAL)
+    yield from (factor(point.speedup(one)) for one in SERIAL)
+
+
+def _value(result: ProfileResult, point: PointResult) -> str:
+    """Tokens of a point, the first one at or beyond M*_ub marked."""
+    tokens, converged = point.case.tokens, converged_tokens(result)
+    beyond = [
+        one.case.tokens for one in result.points if converged is not None and one.case.tokens >= converged
+    ]
+    return f"M*_ub <= {tokens}" if beyond and tokens == min(beyond) else str(tokens)
+
+
+def converged_tokens(result: ProfileResult) -> float | None:
+    """M*_ub as predicted for the most tokens of the run, whose bursts are whole."""
+    predicted = [point for point in result.points if point.prediction is not None]
+    largest = max(predicted, key=lambda point: point.case.tokens, default=None)
+    return largest.prediction.closed.converged_tokens if largest and largest.prediction else None
+
+
+def _sweep_notes(result: ProfileResult) -> Iterator[str]:
+    converged, ends = converged_tokens(result), result.residual_ends_tokens()
+    if converged is not None:
+        yield f"M*_ub = {converged:,.0f} tokens (equation 20)"
+    within = percent(100 * NO_RESIDUAL, 0)
+    if ends is not None:
+        yield f"measured: from {ends:,} tokens on E_res stays within {within} of T_FA"
+    elif result.points:
+        yield f"measured: E_res does not stay within {within} of T_FA in this sweep"
+    yield "H: hiding ratio (equation 21); over: speedup of fused over the serial version"
+
+
+def _point_notes(point: PointResult) -> Iterator[str]:
+    exchange_ns, remote = point.time_ns("all-to-all"), point.case.remote_bytes
+    if exchange_ns and remote:
+        moved = rate(remote / exchange_ns * NS_PER_S)
+        yield f"the All-to-All alone moves {byte_count(remote)} to remote ranks at {moved}"
+    ideal = point.ideal_speedup()
+    if ideal is not None:
+        yield f"all of it hidden would be {factor(ideal)} over serial (1 + T_A2A/T_FA)"
+    check = point.checks.get("attention")
+    if check is not None and check[0].relative_error is not None:
+        error = f"{check[0].relative_error:.2e}"
+        yield f"outputs: relative error {error} against fp32 on sampled tokens; all implementations equal"
+
+
+def _notes(result: ProfileResult) -> Iterator[str]:
+    yield (
+        f"{result.request.config.label}; medians of {result.request.repeats} graph replays in rotated order, "
+        "back to back, visibility outside the timing"
+    )
+    if result.throttled_launches:
+        yield f"the GPU's clocks were held down in {result.throttled_launches} launches"
+
+
+def _title(result: ProfileResult) -> str:
+    return f"{result.request.workload.name}, {result.device}: path {result.request.path}"
+
+
+def _beside(one: Beside, predicted: float | None, shown: Shown) -> str:
+    error = error_pct(predicted, one.measured)
+    small = one.measured is not None and one.measured <= 0
+    return shown(predicted) + (f" [{error:+.1f}%]" if error is not None and not small else "")
+
+
+def _difference(time_ns: float | None) -> str:
+    """A difference of two times, without the noise of its last digits."""
+    return duration(None if time_ns is None else round(time_ns, 3) + 0.0)
+
+
+def _share(value: float | None) -> str:
+    return ABSENT if value is None else percent(100 * value, 1)
+
+
+def _tflop(flop_per_s: float | None) -> str:
+    return ABSENT if flop_per_s is None else f"{flop_per_s / _TERA:.1f}"
+
+
+def _tokens(value: float | None) -> str:
+    return ABSENT if value is None else f"{value:,.0f}"
