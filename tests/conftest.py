@@ -1,7 +1,8 @@
-"""Fixtures that every area uses."""
+"""Fixtures that every area uses; tests marked ``gpu`` are skipped where there is no Hopper GPU."""
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -34,3 +35,25 @@ def run_cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
         return CliResult(code or 0, *capsys.readouterr())
 
     return run
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    marked = [item for item in items if item.get_closest_marker("gpu")]
+    reason = _no_gpu() if marked else ""
+    for item in marked:
+        item.add_marker(pytest.mark.filterwarnings("default"))  # torch's are not ours to fix
+        if reason:
+            item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def _no_gpu() -> str:
+    """Why the GPU tests cannot run here; empty where they can."""
+    if importlib.util.find_spec("torch") is None:
+        return "torch is not installed"
+    import torch
+
+    if not torch.cuda.is_available():
+        return "no GPU"
+    if torch.cuda.get_device_capability()[0] != 9:
+        return f"{torch.cuda.get_device_name()} is no Hopper GPU"
+    return ""

@@ -21,13 +21,14 @@ struct Move {
     char* to;
 };
 
-constexpr u32 kInFlight = 4;  // vectors that a thread loads before it stores them
+constexpr u32 kSerialThreads = 256;  // of a CTA
+constexpr u32 kInFlight = 4;         // vectors that a thread loads before it stores them
 
 // Moves vectors 0 to count - 1, neighbours by neighbouring threads; `move` says from where to where.
 template <typename MoveOf>
 __device__ __forceinline__ void move_vectors(u32 count, const MoveOf& move) {
-    const u32 stride = gridDim.x * blockDim.x;
-    for (u32 first = blockIdx.x * blockDim.x + threadIdx.x; first < count; first += kInFlight * stride) {
+    const u32 stride = gridDim.x * kSerialThreads;
+    for (u32 first = blockIdx.x * kSerialThreads + threadIdx.x; first < count; first += kInFlight * stride) {
         Move moves[kInFlight];
         uint4 values[kInFlight];
 #pragma unroll
@@ -54,7 +55,8 @@ using namespace xstage;
 // Every token's rows, from `source` [tokens, heads, head_dim], to the rank that owns the token. `destination`: each
 // rank's buffer from this rank's first head on. Neighbouring tokens go to different ranks, from the next rank on, so
 // that all links are busy at once and senders do not meet at one rank.
-extern "C" __global__ void __launch_bounds__(256) store_to_ranks(const __grid_constant__ SerialArguments arguments) {
+extern "C" __global__ void __launch_bounds__(kSerialThreads)
+    store_to_ranks(const __grid_constant__ SerialArguments arguments) {
     move_vectors(arguments.rows_per_rank * arguments.ranks * arguments.vectors, [&](u32 vector) -> Move {
         const u32 place = vector / arguments.vectors;
         const u32 in_token = vector - place * arguments.vectors;
@@ -71,7 +73,8 @@ extern "C" __global__ void __launch_bounds__(256) store_to_ranks(const __grid_co
 
 // From what a collective leaves, `source` [ranks, tokens, heads, head_dim], to `destination[0]`
 // [tokens, ranks, heads, head_dim]. `tokens` are those of this rank.
-extern "C" __global__ void __launch_bounds__(256) permute_received(const __grid_constant__ SerialArguments arguments) {
+extern "C" __global__ void __launch_bounds__(kSerialThreads)
+    permute_received(const __grid_constant__ SerialArguments arguments) {
     move_vectors(arguments.tokens * arguments.ranks * arguments.vectors, [&](u32 vector) -> Move {
         const u32 place = vector / arguments.vectors;
         const u32 in_token = vector - place * arguments.vectors;

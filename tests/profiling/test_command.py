@@ -1,0 +1,301 @@
+"""``profile`` as a user meets it: results, refusals, and what is kept when it goes wrong."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tomli_w
+
+from tests.configs.cases import attention_config, megamoe_config
+from tests.conftest import RunCli
+from tests.h200 import H200
+from tests.profiling.gpu import SMALL, ScriptedProfiles, use
+from tests.report.pages import Page
+from xstage_tune.configs.loader import config_keys
+from xstage_tune.devices.attention_profiles import IMPLEMENTATIONS
+from xstage_tune.errors import DeviceError
+from xstage_tune.store.facade import Store
+
+QUICK = ("--repeats", "2")
+
+
+def profiled(run_cli: RunCli, *arguments: str) -> dict[str, Any]:
+    """The JSON of a profile run that succeeds."""
+    result = run_cli("profile", *arguments, "--format", "json")
+    assert (result.exit_code, result.stderr) == (0, "")
+    found: dict[str, Any] = json.loads(result.stdout)
+    return found
+
+
+def test_json_has_every_implementation_and_prediction(
+    run_cli: RunCli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpu = use(monkeypatch, ScriptedProfiles())
+    found = profiled(run_cli, *SMALL, "--repeats", "3")
+    assert (found["workload"], found["platform"], found["path"]) == ("fa-a2a/paper", "h200-host", "host")
+    assert found["workload_keys"]["tokens"] == 1024
+    assert (found["sweep"], found["residual_ends_tokens"], found["throttled_launches"]) == (None, None, 0)
+    (point,) = found["points"]
+    assert (point["tokens"], point["heads"], point["ranks"], point["remote_ranks"]) == (1024, 4, 8, 8)
+    assert set(point["implementations"]) == set(IMPLEMENTATIONS)
+    fused = point["implementations"]["fused"]
+    assert len(fused["samples_ns"]) == 3
+    assert fused["time_ns"] == pytest.approx(105e3, rel=1e-4)
+    assert fused["tflop_per_s"] == pytest.approx(4 * 1024**2 * 128 * 4 / 105e-6 / 1e12, rel=1e-3)
+    assert point["implementations"]["all-to-all"]["tflop_per_s"] is None
+    assert point["against"]["serial-permute"]["hiding_ratio"] == pytest.approx(0.9, abs=1e-3)
+    assert point["against"]["serial-direct"]["speedup"] == pytest.approx(120 / 105, rel=1e-3)
+    assert point["ideal_speedup"] == pytest.approx(1.2, rel=1e-3)
+    assert point["checks"]["attention"]["relative_error"] == 0.002
+    beside = point["predicted_beside_measured"]
+    assert beside.keys() == {
+        "issue_ns", "q_loop_ns", "issue_overhead_ns", "converged_tokens", "residual_ns", "hiding_ratio",
+    }  # fmt: skip
+    assert beside["issue_overhead_ns"]["measured"] == pytest.approx(900)
+    assert beside["residual_ns"]["measured"] == pytest.approx(5000, abs=10)
+    for quantity in ("closed_form", "simulated", "completion_coupled"):
+        assert beside["residual_ns"][quantity] is not None
+    assert point["spans"]["fused"]["q_loop"]["p50_ns"] == pytest.approx(9000)
+    assert gpu.labels == [found["run_id"]]
+    assert gpu.closed
+    assert gpu.open_cases == 0
+
+
+def test_the_table_has_what_was_measured_and_predicted(
+    run_cli: RunCli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use(monkeypatch, ScriptedProfiles(throttled=True))
+    shown = run_cli("profile", *SMALL, *QUICK).stdout
+    for part in (
+        "attention alone", "serial, copy engine", "fused is faster", "H of fused", "T_RS of a tile",
+        "G_Qloop", "M*_ub", "completion-coupled", "Q-loop", "wait for a staging slot",
+        "clocks were held down in 20",
+    ):  # fmt: skip
+        assert part in shown
+
+
+def test_a_sweep_is_a_line_a_value_and_a_figure(run_cli: RunCli, monkeypatch: pytest.MonkeyPatch) -> None:
+    use(monkeypatch, ScriptedProfiles())
+    sweep = (*SMALL, *QUICK, "--sweep", "tokens=1024,2048,8192")
+    found = profiled(run_cli, *sweep)
+    assert [point["value"] for point in found["points"]] == [1024, 2048, 8192]
+    assert found["sweep"] == {"key": "tokens", "values": [1024, 2048, 8192]}
+    shown = run_cli("profile", *sweep).stdout
+    for part in (
+        "M*_ub <= 8192",
+        "E_res = T_fused - T_FA",
+        "equations 18, 19",
+        "completion-coupled",
+        "tokens M",
+    ):
+        assert part in shown
+
+
+def test_a_config_and_options_reach_the_device(
+    run_cli: RunCli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpu = use(monkeypatch, ScriptedProfiles())
+    config = attention_config(block_m=192, block_n=80, output_staging="alias-q")
+    (tmp_path / "mine.toml").write_text(tomli_w.dumps(config_keys(config)))
+    found = profiled(
+        run_cli, *SMALL, *QUICK, "--config", str(tmp_path / "mine.toml"), "--seed", "4", "--path", "host"
+    )
+    assert found["config"] == config_keys(config)
+    assert (found["seed"], found["repeats"]) == (4, 2)
+    assert len(gpu.asked) == 6 * 3 + 2
+
+
+def test_the_local_control_has_no_prediction(run_cli: RunCli, monkeypatch: pytest.MonkeyPatch) -> None:
+    use(monkeypatch, ScriptedProfiles())
+    (point,) = profiled(run_cli, *SMALL, *QUICK, "--path", "local")["points"]
+    beside = point["predicted_beside_measured"]["residual_ns"]
+    assert beside["measured"] is not None
+    assert beside["closed_form"] is None
+    assert "Predicted" not in run_cli("profile", *SMALL, *QUICK, "--path", "local").stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        ((), 2, "--workload is missing"),
+        (("--workload", "megamoe/deepseek-v4-flash"), 2, "profile runs the fused attention"),
+        (("--workload", "fa-a2a/none"), 2, "unknown workload 'fa-a2a/none'"),
+        ((*SMALL, "--set", "tokens=0"), 2, "tokens"),
+        ((*SMALL, "--set", "heads=30"), 2, "heads = 30 is not divisible by degree = 8"),
+        ((*SMALL, "--set", "remote_fraction=0.3"), 2, "no whole number of ranks"),
+        ((*SMALL, "--sweep", "tokens=0"), 2, "a whole number from 1 up"),
+        ((*SMALL, "--sweep", "remote_fraction=0.5"), 2, "profile sweeps tokens"),
+        ((*SMALL, "--config", "absent.toml"), 2, "cannot read absent.toml"),
+        ((*SMALL, "--config", "study:none"), 2, "no study 'none'"),
+        ((*SMALL, "--path", "peer"), 3, "no path 'peer'"),
+        ((*SMALL, "--platform", "paper-nvlink5"), 2, "148 SMs"),
+        ((*SMALL, "--repeats", "0"), 2, "greater than or equal to 1"),
+        ((*SMALL, "--record", "run.xsemu"), 2, "must end in .xsprof"),
+        ((*SMALL, "--device", "simulator"), 2, "--device 'simulator' is unknown"),
+        ((*SMALL, "--device", "replay:./absent.xsprof"), 2, "takes no --workload, --set"),
+        (("--device", "replay:./absent.xsprof"), 2, "no recording at absent.xsprof"),
+        (("--device", "replay:none"), 2, "no recording named 'none'"),
+    ],
+)
+def test_bad_arguments_are_one_clear_complaint(
+    run_cli: RunCli, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], code: int, words: str
+) -> None:
+    use(monkeypatch, ScriptedProfiles())
+    result = run_cli("profile", *arguments)
+    assert (result.exit_code, result.stdout) == (code, "")
+    assert words in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_a_config_of_another_kind_is_refused(
+    run_cli: RunCli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use(monkeypatch, ScriptedProfiles())
+    (tmp_path / "moe.toml").write_text(tomli_w.dumps(config_keys(megamoe_config())))
+    result = run_cli("profile", *SMALL, "--config", str(tmp_path / "moe.toml"))
+    assert result.exit_code == 2
+    assert "a config of kind 'megamoe' does not fit" in result.stderr
+
+
+def test_without_a_gpu_the_hint_says_what_works(run_cli: RunCli, monkeypatch: pytest.MonkeyPatch) -> None:
+    from xstage_tune.devices.cuda.attention_profiles import CudaProfiles
+
+    def refuse(_: int) -> None:
+        raise DeviceError("no NVIDIA driver", "install it")
+
+    monkeypatch.setattr(CudaProfiles, "open", refuse)
+    for device in ("auto", "cuda"):
+        result = run_cli("profile", *SMALL, "--device", device)
+        assert result.exit_code == 3
+        assert "no NVIDIA driver" in result.stderr
+        assert "--device replay" in result.stderr
+
+
+def test_an_older_gpu_is_refused_with_what_is_needed(
+    run_cli: RunCli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from xstage_tune.devices.cuda.attention_profiles import CudaProfiles
+
+    old = ScriptedProfiles(description=replace(H200, name="NVIDIA A100", architecture="sm_80"))
+    monkeypatch.setattr(CudaProfiles, "open", lambda _: old)
+    result = run_cli("profile", *SMALL)
+    assert result.exit_code == 3
+    assert "NVIDIA A100 is of architecture sm_80: the attention kernel needs sm_90a" in result.stderr
+    assert old.closed
+
+
+def test_too_little_memory_ends_the_run(run_cli: RunCli, monkeypatch: pytest.MonkeyPatch) -> None:
+    refused = DeviceError("the attention needs 300.00 GiB of GPU memory", "give it fewer tokens")
+    gpu = use(monkeypatch, ScriptedProfiles(refuses=refused))
+    result = run_cli("profile", *SMALL)
+    assert result.exit_code == 3
+    assert "needs 300.00 GiB" in result.stderr
+    assert gpu.closed
+
+
+def test_a_wrong_output_fails_the_run_before_anything_is_timed(
+    run_cli: RunCli, monkeypatch: pytest.MonkeyPatch, own_store: Path
+) -> None:
+    gpu = use(monkeypatch, ScriptedProfiles(wrong="serial-copy"))
+    result = run_cli("profile", *SMALL)
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "the output of serial-copy is wrong" in result.stderr
+    assert "token 7 of rank 0, head 2: not written; 256 of 4,096 bytes" in result.stderr
+    assert {what for _, _, what in gpu.asked} == {"check"}
+    assert gpu.open_cases == 0
+    with Store.open(own_store) as opened:
+        assert opened.run().status == "failed"
+        assert opened.launches(opened.run().id)[-1].verification.mismatched_bytes == 256
+
+
+def test_a_recorded_run_replays_number_for_number(
+    run_cli: RunCli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use(monkeypatch, ScriptedProfiles())
+    file = tmp_path / "run.xsprof"
+    sweep = (*SMALL, *QUICK, "--sweep", "tokens=1024,4096")
+    live = profiled(run_cli, *sweep, "--record", str(file))
+    replayed = profiled(run_cli, "--device", f"replay:{file}")
+    assert replayed.pop("device") == live.pop("device") + ", replayed"
+    for result in (live, replayed):
+        del result["run_id"]
+    assert replayed == live
+    again = run_cli("profile", *SMALL, "--record", str(file))
+    assert again.exit_code == 2
+    assert "exists" in again.stderr
+
+
+def test_every_launch_is_kept_and_shown_by_trace_and_report(
+    run_cli: RunCli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_store: Path
+) -> None:
+    use(monkeypatch, ScriptedProfiles())
+    found = profiled(run_cli, *SMALL, *QUICK)
+    with Store.open(own_store) as opened:
+        run = opened.run()
+        assert (run.id, run.kind, run.status) == (found["run_id"], "profile", "finished")
+        launches = opened.launches(run.id)
+        assert len(launches) == 6 * 3 + 2
+        stored = [one.measured["time_ns"] for one in launches if one.measured and "time_ns" in one.measured]
+        samples = [one["samples_ns"] for one in found["points"][0]["implementations"].values()]
+        assert sorted(stored) == sorted(time_ns for own in samples for time_ns in own)
+        assert opened.check().problems == ()
+    trace, page = tmp_path / "run.json.gz", tmp_path / "run.html"
+    assert run_cli("trace", "--run", "latest", "-o", str(trace)).exit_code == 0
+    events = json.loads(gzip.decompress(trace.read_bytes()))["traceEvents"]
+    names = {event["name"] for event in events if event["pid"] == 1 and event["ph"] == "X"}
+    assert names == {"attention, st.v4 to local", "fused, st.v4 to host"}
+    threads = {event["args"]["name"] for event in events if event["name"] == "thread_name"}
+    assert {"CTA 0 warpgroup 0", "CTA 31 warpgroup 1"} <= threads
+    untraced = run_cli("trace", "--run", "latest", "--launch", "7", "-o", str(tmp_path / "no.json.gz"))
+    assert untraced.exit_code == 2
+    assert "recorded no spans" in untraced.stderr
+    assert run_cli("report", "--run", "latest", "-o", str(page)).exit_code == 0
+    shown = Page(page.read_text())
+    assert shown.fetched == []
+    for part in (
+        "Implementations",
+        "Span distributions",
+        "serial, copy engine",
+        found["run_id"],
+        "hides 75.0%",
+    ):
+        assert part in page.read_text()
+
+
+def test_a_sweep_s_page_has_its_figure_and_every_value(
+    run_cli: RunCli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use(monkeypatch, ScriptedProfiles())
+    profiled(run_cli, *SMALL, *QUICK, "--sweep", "tokens=1024,8192")
+    page = tmp_path / "run.html"
+    assert run_cli("report", "--run", "latest", "-o", str(page)).exit_code == 0
+    for part in ("Sweep", "<svg", "8,192 tokens", "Predicted"):
+        assert part in page.read_text()
+
+
+def test_interrupt_keeps_what_was_measured(
+    run_cli: RunCli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_store: Path
+) -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    gpu = use(monkeypatch, ScriptedProfiles(after=9, happening=interrupt))
+    recording = tmp_path / "run.xsprof"
+    result = run_cli("profile", *SMALL, "--record", str(recording))
+    assert result.exit_code == 130
+    assert "9 launches are kept in run pro-" in result.stderr
+    assert not recording.exists()
+    assert (gpu.closed, gpu.open_cases) == (True, 0)
+    with Store.open(own_store) as opened:
+        assert opened.run().status == "interrupted"
+    page = tmp_path / "run.html"
+    assert run_cli("report", "--run", "latest", "-o", str(page)).exit_code == 0
+    assert "interrupted" in page.read_text()
+    refused = run_cli("trace", "--run", "latest", "-o", str(tmp_path / "run.json.gz"))
+    assert refused.exit_code == 2
+    assert "recorded no spans" in refused.stderr

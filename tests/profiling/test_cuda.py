@@ -1,0 +1,282 @@
+"""What the CUDA device queues, checks and times, with kernels that run on the host."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.attention_a2a.emulation import attention
+from tests.configs.cases import attention_config
+from tests.profiling.gpu import spans_of
+from xstage_tune.devices.attention_check import POISON_BITS, Bits, Inputs, to_bf16
+from xstage_tune.devices.attention_profiles import (
+    IMPLEMENTATIONS,
+    CheckFigures,
+    Implementation,
+    ProfileCase,
+    ReplayFigures,
+    SpanFigures,
+)
+from xstage_tune.devices.base import LaunchInfo
+from xstage_tune.devices.cuda import attention_buffers
+from xstage_tune.devices.cuda import attention_profiles as cuda
+from xstage_tune.devices.cuda.attention_buffers import AttentionBuffers
+from xstage_tune.devices.cuda.attention_shape import AttentionShape, Destinations
+from xstage_tune.devices.cuda.graph_timing import launches_of_replay
+from xstage_tune.errors import DeviceError, UsageError
+
+CASE = ProfileCase("", 40, 2, 64, 8, 7, attention_config(block_n=64), "host", seed=3)
+OUTPUT, RANKS, RECEIVERS = 1 << 20, 2 << 20, 3 << 20
+
+
+@dataclass
+class Machine:
+    """What was queued, and the memory that it changes."""
+
+    queued: list[str] = field(default_factory=list)
+    output: Bits = field(default_factory=lambda: np.empty(0, np.uint16))
+    ranks: Bits = field(default_factory=lambda: np.empty(0, np.uint16))
+    inputs: Inputs | None = None
+    forgets: str = ""  # work that leaves a row unwritten
+    open_kernels: int = 0
+
+    def compute(self) -> Bits:
+        assert self.inputs is not None
+        q, k, v = self.inputs.query, self.inputs.key, self.inputs.value
+        return to_bf16(attention(q, k, v).astype(np.float32))
+
+    def move(self, name: str, source: Bits) -> None:
+        self.queued.append(name)
+        self.ranks[:] = source
+        if self.forgets == name:
+            self.ranks[33, 1] = POISON_BITS
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
+    """Kernels, buffers and graphs of the host in place of the GPU's."""
+    found = Machine()
+
+    class Kernel:
+        ctas = 2
+
+        def __init__(self, _: Any, shape: AttentionShape, __: Any, *, record_spans: bool = False) -> None:
+            self.compiled = SimpleNamespace()
+            self._shape, self._records = shape, record_spans
+            found.open_kernels += 1
+
+        def prepare(self, q: int, k: int, v: int, destinations: Destinations) -> Destinations:
+            assert (q, k, v) == (1, 2, 3)
+            return destinations
+
+        def launch(self, prepared: Destinations, _: Any) -> None:
+            if prepared.buffers == (OUTPUT,):
+                assert self._shape.ranks == 1
+                found.queued.append("attention")
+                found.output[:] = found.compute()
+            else:
+                assert prepared.buffers == (RANKS,) * 8
+                found.move("fused", found.compute())
+
+        def read_spans(self, _: Any) -> Any:
+            assert self._records
+            return spans_of(CASE, remote=self._shape.ranks > 1, ctas=2)
+
+        def close(self) -> None:
+            found.open_kernels -= 1
+
+    class Serial:
+        def __init__(self, *_: Any) -> None:
+            self.compiled = SimpleNamespace()
+
+        def store(self, source: int, destinations: Destinations, _: Any) -> None:
+            assert (source, destinations.buffers) == (OUTPUT, (RANKS,) * 8)
+            found.move("store", found.output)
+
+        def copy(self, source: int, destinations: Destinations, _: Any) -> None:
+            assert (source, destinations.buffers) == (OUTPUT, (RANKS,) * 8)
+            found.move("copy", found.output)
+
+        def copy_and_permute(self, source: int, receivers: Destinations, *_: Any) -> None:
+            assert (source, receivers.buffers) == (OUTPUT, (RECEIVERS,) * 8)
+            found.move("permute", found.output)
+
+    class Buffers:
+        inputs = 1, 2, 3
+        output = OUTPUT
+        destinations, receivers = Destinations((RANKS,) * 8), Destinations((RECEIVERS,) * 8)
+        received = permuted = 0
+
+        def __init__(self, _: Any, __: Any, ___: Any, inputs: Inputs) -> None:
+            found.inputs = inputs
+            found.output, found.ranks = np.zeros_like(inputs.query), np.zeros_like(inputs.query)
+
+        def poison_output(self) -> None:
+            found.output[:] = POISON_BITS
+
+        def poison_ranks(self) -> None:
+            found.ranks[:] = POISON_BITS
+
+        def read_output(self) -> Bits:
+            return found.output.copy()
+
+        def read_ranks(self, *, received: bool) -> Bits:
+            assert received == (found.queued[-1] == "permute")
+            return found.ranks.copy()
+
+        def close(self) -> None:
+            found.queued.append("freed")
+
+    class Graph:
+        def __init__(self, _: Any, queue: Callable[[], None], launches: int) -> None:
+            self.launches = launches
+            found.queued.append("captured")
+            queue()
+
+        def time_ns(self, timeout_s: float) -> float:
+            assert timeout_s > 10
+            return 5e3
+
+        def close(self) -> None:
+            found.queued.append("graph freed")
+
+    def elapsed_ns(_: Any, queue: Callable[[], None], *__: Any, before: Callable[[], None]) -> float:
+        before()
+        queue()
+        return 1e6
+
+    for name, fake in (
+        ("AttentionA2A", Kernel),
+        ("SerialA2A", Serial),
+        ("AttentionBuffers", Buffers),
+        ("ReplayGraph", Graph),
+        ("elapsed_ns", elapsed_ns),
+        ("synchronize", lambda *_: None),
+    ):
+        monkeypatch.setattr(cuda, name, fake)
+    return found
+
+
+class FakeGpu:
+    """Measures by calling."""
+
+    device = SimpleNamespace(name="NVIDIA H200", device_id=0, set_current=lambda: None)
+    stream = None
+    sm_count = 132
+
+    def measure(self, run: Callable[[], Any], **named: Any) -> tuple[Any, LaunchInfo]:
+        info = LaunchInfo(named["kernel"], "00", 168, 0, 1, 32, 1, "2026-11-29T12:00:00+00:00")
+        return run(), info
+
+
+def prepared(case: ProfileCase = CASE) -> cuda.CudaPreparedProfile:
+    return cuda.CudaPreparedProfile(FakeGpu(), case)  # type: ignore[arg-type]
+
+
+QUEUES: dict[Implementation, list[str]] = {
+    "attention": ["attention"],
+    "all-to-all": ["store"],
+    "serial-direct": ["attention", "store"],
+    "serial-copy": ["attention", "copy"],
+    "serial-permute": ["attention", "permute"],
+    "fused": ["fused"],
+}
+
+
+def test_each_implementation_is_right_and_queues_its_own_work(machine: Machine) -> None:
+    profile = prepared()
+    for implementation in IMPLEMENTATIONS:
+        machine.queued.clear()
+        checked = profile.check(implementation)
+        assert isinstance(checked.figures, CheckFigures)
+        assert checked.figures.place == ""
+        assert checked.verification.checked_bytes > 0
+        assert machine.queued == QUEUES[implementation]
+
+
+@pytest.mark.parametrize(
+    ("work", "implementation"),
+    [("store", "serial-direct"), ("copy", "serial-copy"), ("permute", "serial-permute"), ("fused", "fused")],
+)
+def test_a_row_that_is_left_out_is_found(machine: Machine, work: str, implementation: Implementation) -> None:
+    machine.forgets = work
+    profile = prepared()
+    profile.check("attention")
+    checked = profile.check(implementation)
+    assert isinstance(checked.figures, CheckFigures)
+    assert checked.figures.place == "token 33 of rank 6, head 1: element 0 is not written"
+    assert checked.verification.mismatched_bytes == 64 * 2
+
+
+def test_a_graph_is_captured_once_after_a_launch_and_replayed(machine: Machine) -> None:
+    profile = prepared()
+    for repeat in range(2):
+        machine.queued.clear()
+        sample = profile.replay("serial-copy")
+        assert sample.figures == ReplayFigures(launches=launches_of_replay(1e6), time_ns=5e3)
+        assert machine.queued == (
+            [] if repeat else ["attention", "copy"] * 2 + ["captured", "attention", "copy"]
+        )
+    profile.close()
+    assert machine.queued[-2:] == ["graph freed", "freed"]
+    assert machine.open_kernels == 0
+    profile.close()
+
+
+def test_spans_are_of_a_recording_kernel_that_is_closed(machine: Machine) -> None:
+    profile = prepared()
+    open_before = machine.open_kernels
+    recorded = profile.record("fused")
+    assert machine.open_kernels == open_before
+    assert machine.queued == ["fused"] * 3
+    assert isinstance(recorded.figures, SpanFigures)
+    assert recorded.figures.tiles == 2
+    assert len(recorded.table.spans) == 2 * 2 * 3
+
+
+def test_an_error_while_preparing_closes_what_was_opened(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any) -> None:
+        raise DeviceError("too little memory")
+
+    monkeypatch.setattr(cuda, "AttentionBuffers", refuse)
+    with pytest.raises(DeviceError, match="too little"):
+        prepared()
+    assert machine.open_kernels == 0
+
+
+def test_more_ranks_than_the_table_holds_are_refused() -> None:
+    from dataclasses import replace
+
+    with pytest.raises(UsageError, match="16 ranks"):
+        prepared(replace(CASE, ranks=16, remote_ranks=15))
+
+
+@pytest.mark.parametrize(("launch_ns", "launches"), [(0.0, 100), (1e3, 100), (1e6, 4), (22e6, 3)])
+def test_short_launches_are_replayed_more_often(launch_ns: float, launches: int) -> None:
+    assert launches_of_replay(launch_ns) == launches
+
+
+@pytest.mark.parametrize(
+    ("free_gpu_gib", "free_host_gib", "words"),
+    [
+        (0.5, 100.0, r"needs 1\.\d\d GiB of GPU memory on NVIDIA H200, of which 0\.50 GiB are free"),
+        (100.0, 0.25, r"needs 0\.\d\d GiB of pinned host memory, of which 0\.25 GiB are free"),
+    ],
+)
+def test_too_little_memory_says_how_much_is_needed_before_any_is_taken(
+    monkeypatch: pytest.MonkeyPatch, free_gpu_gib: float, free_host_gib: float, words: str
+) -> None:
+    monkeypatch.setattr(attention_buffers, "_free_bytes", lambda _: int(free_gpu_gib * 2**30))
+    monkeypatch.setattr(attention_buffers, "_free_host_bytes", lambda: int(free_host_gib * 2**30))
+    case = ProfileCase("", 75_600, 5, 128, 8, 7, attention_config(), "host")
+    shape = AttentionShape(75_600, 5, 128, 8)
+    none = np.empty(0, np.uint16)
+    with pytest.raises(DeviceError, match=words):
+        AttentionBuffers(FakeGpu(), case, shape, Inputs(none, none, none))  # type: ignore[arg-type]

@@ -1,0 +1,80 @@
+"""A profile run on a real GPU: right outputs of all implementations, plausible times, every tile's spans."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.attention_a2a.cases import config
+from xstage_tune.configs.schema import AttentionConfig
+from xstage_tune.devices.attention_profiles import (
+    IMPLEMENTATIONS,
+    RECORDED,
+    CheckFigures,
+    ProfileCase,
+    ReplayFigures,
+    SpanFigures,
+)
+from xstage_tune.devices.base import StorePath
+from xstage_tune.devices.cuda.attention_profiles import CudaPreparedProfile, CudaProfiles
+
+pytestmark = pytest.mark.gpu
+
+TALL = config(block_m=192, tile_order="rotated")
+CASES = [
+    (1, 7, "host", config()),
+    (997, 7, "host", config(output_staging="alias-v", store_flavour="tma")),
+    (4608, 8, "host", TALL),
+    (4608, 7, "local", TALL),
+    (8192, 7, "host", config(block_n=176, output_staging="alias-v", tile_order="spread")),
+]
+
+
+@pytest.fixture(scope="module")
+def device() -> Iterator[CudaProfiles]:
+    opened = CudaProfiles.open(0)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture(params=CASES, ids=[f"{tokens}, {remote} of 8 on {path}" for tokens, remote, path, _ in CASES])
+def prepared(request: pytest.FixtureRequest, device: CudaProfiles) -> Iterator[CudaPreparedProfile]:
+    case: tuple[int, int, StorePath, AttentionConfig] = request.param
+    tokens, remote_ranks, path, chosen = case
+    profile = device.prepare(ProfileCase("", tokens, 3, 128, 8, remote_ranks, chosen, path, seed=tokens))
+    yield profile
+    profile.close()
+
+
+def test_all_outputs_are_right_before_and_after_replays(prepared: CudaPreparedProfile) -> None:
+    for _ in range(2):
+        for implementation in IMPLEMENTATIONS:
+            checked = prepared.check(implementation)
+            assert isinstance(checked.figures, CheckFigures)
+            assert (checked.figures.place, checked.verification.mismatched_bytes) == ("", 0)
+        for implementation in IMPLEMENTATIONS:
+            sample = prepared.replay(implementation)
+            assert isinstance(sample.figures, ReplayFigures)
+            assert 1e3 < sample.figures.time_ns < 1e8
+
+
+def test_serial_takes_longer_than_its_attention(prepared: CudaPreparedProfile) -> None:
+    times = {}
+    for implementation in IMPLEMENTATIONS:
+        prepared.check(implementation)
+        sample = prepared.replay(implementation)
+        assert isinstance(sample.figures, ReplayFigures)
+        times[implementation] = sample.figures.time_ns
+    for serial in ("serial-direct", "serial-copy", "serial-permute"):
+        assert times[serial] > times["attention"]
+
+
+def test_spans_of_every_tile(prepared: CudaPreparedProfile) -> None:
+    for implementation in RECORDED:
+        figures = prepared.record(implementation).figures
+        assert isinstance(figures, SpanFigures)
+        assert figures.dropped == 0
+        assert figures.tiles > 0
+        assert figures.q_loop is not None
+        assert figures.q_loop.p50_ns > 0

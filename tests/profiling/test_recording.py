@@ -1,0 +1,101 @@
+"""Recorded profile runs: exact figures, and nothing damaged or different."""
+
+from __future__ import annotations
+
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.configs.cases import attention, attention_config
+from tests.h200 import H200
+from tests.profiling.gpu import ScriptedProfiles
+from xstage_tune.devices.attention_profiles import IMPLEMENTATIONS, ProfileLaunch
+from xstage_tune.devices.attention_recording import ProfileRecordingWriter
+from xstage_tune.devices.attention_replay import ReplayedProfiles
+from xstage_tune.devices.skeleton_replay import ReplayedSkeletons
+from xstage_tune.errors import UsageError
+from xstage_tune.platforms.loader import load_platform
+from xstage_tune.profiling.request import ProfileRequest, request_from_keys
+
+REQUEST = ProfileRequest(attention(tokens=1024), load_platform("h200-host"), attention_config(), "host")
+CASE = REQUEST.case_at(None)
+
+
+def launches() -> list[ProfileLaunch]:
+    prepared = ScriptedProfiles().prepare(CASE)
+    checks = [prepared.check(one) for one in IMPLEMENTATIONS]
+    return [*checks, *(prepared.replay("fused") for _ in range(2)), prepared.record("fused")]
+
+
+LAUNCHES = launches()
+
+
+@pytest.fixture
+def recording(tmp_path: Path) -> Path:
+    file = tmp_path / "run.xsprof"
+    with ProfileRecordingWriter(file, H200, "an H200", REQUEST.keys()) as writer:
+        for one in LAUNCHES:
+            writer.add(one)
+    return file
+
+
+def test_launches_come_back_exactly(recording: Path) -> None:
+    device = ReplayedProfiles(recording)
+    prepared = device.prepare(CASE)
+    checks = [prepared.check(one) for one in IMPLEMENTATIONS]
+    again = [*checks, prepared.replay("fused"), prepared.replay("fused"), prepared.record("fused")]
+    for replayed, original in zip(again, LAUNCHES, strict=True):
+        assert replace(replayed, table=original.table) == original
+        assert np.array_equal(replayed.table.spans, original.table.spans)
+        assert np.array_equal(replayed.table.lanes, original.table.lanes)
+    assert request_from_keys(device.request, "the recording") == REQUEST
+    assert device.describe() == replace(H200, kind="replay")
+    assert device.identity == "an H200, replayed"
+    device.close()
+
+
+def test_what_was_not_recorded_is_refused(recording: Path) -> None:
+    prepared = ReplayedProfiles(recording).prepare(CASE)
+    with pytest.raises(UsageError, match=r"has 0 launches of attention \(replay\), not 1"):
+        prepared.replay("attention")
+    for _ in range(2):
+        prepared.replay("fused")
+    with pytest.raises(UsageError, match=r"has 2 launches of fused \(replay\), not 3"):
+        prepared.replay("fused")
+
+
+def test_another_case_is_refused(recording: Path) -> None:
+    prepared = ReplayedProfiles(recording).prepare(replace(CASE, tokens=1025))
+    with pytest.raises(UsageError, match="is of another case"):
+        prepared.check("fused")
+
+
+def test_damage_is_refused(recording: Path, tmp_path: Path) -> None:
+    cut = tmp_path / "cut.xsprof"
+    cut.write_bytes(recording.read_bytes()[:-100])
+    with pytest.raises(UsageError, match="truncated"):
+        ReplayedProfiles(cut)
+    broken = tmp_path / "broken.xsprof"
+    with zipfile.ZipFile(recording) as old, zipfile.ZipFile(broken, "w") as new:
+        for name in old.namelist():
+            new.writestr(name, b"x" if name.endswith(".spans") else old.read(name))
+    with pytest.raises(UsageError, match="cannot be replayed"):
+        ReplayedProfiles(broken).prepare(CASE).record("fused")
+    with pytest.raises(UsageError, match="cannot be replayed"):
+        ReplayedSkeletons(recording)
+
+
+def test_an_error_leaves_no_file(tmp_path: Path) -> None:
+    file = tmp_path / "run.xsprof"
+
+    def stop() -> None:
+        with ProfileRecordingWriter(file, H200, "an H200", REQUEST.keys()) as writer:
+            writer.add(LAUNCHES[0])
+            raise RuntimeError("stopped")
+
+    with pytest.raises(RuntimeError, match="stopped"):
+        stop()
+    assert not file.exists()
