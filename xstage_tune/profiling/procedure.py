@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from contextlib import closing
 from typing import Protocol
 
@@ -46,20 +47,28 @@ def profile(device: ProfileDevice, request: ProfileRequest, observer: ProfileObs
     each = len(IMPLEMENTATIONS) * (1 + request.repeats) + len(RECORDED)
     observer.planned(each * len(cases))
     for case in cases:
-        _profile_case(device, case, request.repeats, observer)
+        with closing(profile_case(device, case, request.repeats)) as launches:
+            for launch in launches:
+                observer.done(launch)
+                require_right(launch)
 
 
-def _profile_case(device: ProfileDevice, case: ProfileCase, repeats: int, observer: ProfileObserver) -> None:
+def profile_case(
+    device: ProfileDevice, case: ProfileCase, repeats: int
+) -> Generator[ProfileLaunch, None, None]:
+    """The launches of one case, each as soon as it was made.
+
+    Raises:
+        UsageError, DeviceError: as :func:`profile`.
+    """
     with closing(device.prepare(case)) as prepared:
         for implementation in IMPLEMENTATIONS:
-            checked = prepared.check(implementation)
-            observer.done(checked)
-            _require_right(checked)
+            yield prepared.check(implementation)
         for repeat in range(repeats):
             for index in rotated(len(IMPLEMENTATIONS), repeat):
-                observer.done(prepared.replay(IMPLEMENTATIONS[index]))
+                yield prepared.replay(IMPLEMENTATIONS[index])
         for implementation in RECORDED:
-            observer.done(prepared.record(implementation))
+            yield prepared.record(implementation)
 
 
 def _require_device(device: ProfileDevice, request: ProfileRequest) -> None:
@@ -77,8 +86,8 @@ def _require_device(device: ProfileDevice, request: ProfileRequest) -> None:
         )
 
 
-def _require_right(checked: ProfileLaunch) -> None:
-    """Refuse a wrong output.
+def require_right(checked: ProfileLaunch) -> None:
+    """Refuse a check that found a wrong output; other launches pass.
 
     Raises:
         FindingError: says which implementation's, and where.
