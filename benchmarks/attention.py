@@ -25,6 +25,7 @@ from threading import Timer
 from typing import Any
 
 from xstage_tune.configs.schema import AttentionConfig
+from xstage_tune.errors import XStageError
 from xstage_tune.ops import default_attention_config
 
 HEAD_DIM, DEGREE = 128, 8
@@ -36,8 +37,11 @@ _REPLAY_US = 4000.0
 def main() -> None:
     options = _options()
     if options.worker:
-        for line in _WORKERS[options.part](options):
-            print(_RESULT + json.dumps(line), flush=True)
+        try:
+            for line in _WORKERS[options.part](options):
+                print(_RESULT + json.dumps(line), flush=True)
+        except XStageError as error:
+            sys.exit(f"{error.message}; {error.hint}")
         return
     results: list[dict[str, Any]] = []
     for part in (options.part,) if options.part else _PARTS:

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import ctypes
-import shutil
-import subprocess
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests.attention_a2a import emulation
 from tests.attention_a2a.test_layouts import layout_checks
-from xstage_tune.assets import data_dir
 from xstage_tune.devices.cuda.attention_shape import MAX_RANKS, AttentionShape
 from xstage_tune.devices.cuda.compiler import compile_kernel
 from xstage_tune.devices.cuda.serial_a2a import SERIAL, SERIAL_ARGUMENTS
@@ -25,23 +21,6 @@ POISON = 0xDEAD
 def cache_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep the user's cache out of it."""
     monkeypatch.setenv("XSTAGE_CACHE_DIR", str(tmp_path / "cache"))
-
-
-@pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
-    """The kernels, built by the host's compiler."""
-    compiler = shutil.which("g++") or shutil.which("c++")
-    if compiler is None:
-        pytest.skip("no C++ compiler")
-    built = tmp_path_factory.mktemp("serial") / "serial.so"
-    emulator = Path(emulation.__file__).parent / "emulator"
-    flags = ("-std=c++17", "-O1", "-fno-strict-aliasing", "-shared", "-fPIC", "-w")
-    includes = (f"-I{emulator}", f"-I{data_dir('kernels')}")
-    source = Path(__file__).parent / "serial_host.cpp"
-    subprocess.run([compiler, *flags, *includes, "-o", built, source], check=True)
-    loaded = ctypes.CDLL(str(built))
-    loaded.run_store_to_ranks.restype = loaded.run_permute_received.restype = ctypes.c_char_p
-    return loaded
 
 
 def run(library: ctypes.CDLL, name: str, arguments: np.ndarray, grid: int) -> None:

@@ -115,10 +115,12 @@ class AttentionBuffers:
         """
         shape = self._shape
         bits = np.empty((shape.tokens, shape.heads, shape.head_dim), np.uint16)
+        own_bytes = shape.heads * shape.row_bytes
         for rank, memory in enumerate(self._ranks):
+            if not shape.rows_of(rank):
+                continue
             first = rank * shape.rows_per_rank
             rows = bits[first : first + shape.rows_of(rank)].reshape(shape.rows_of(rank), -1)
-            own_bytes = shape.heads * shape.row_bytes
             whole = received and (rank != shape.rank or not self._own_is_local)
             self._read_rows(memory, rows, own_bytes if whole else shape.token_bytes)
         return bits
@@ -129,8 +131,6 @@ class AttentionBuffers:
 
     def _read_rows(self, memory: GpuMemory | PinnedMemory, rows: Bits, pitch_bytes: int) -> None:
         """The beginnings of rows ``pitch_bytes`` apart: the profiled rank is 0, whose heads come first."""
-        if not rows.size:
-            return
         if isinstance(memory, GpuMemory):
             memory.read_rows_into(rows, pitch_bytes, self._gpu.stream)
             return
