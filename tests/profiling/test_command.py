@@ -17,7 +17,7 @@ from tests.h200 import H200
 from tests.profiling.gpu import SMALL, ScriptedProfiles, use
 from tests.report.pages import Page
 from xstage_tune.configs.loader import config_keys
-from xstage_tune.devices.attention_profiles import IMPLEMENTATIONS
+from xstage_tune.devices.attention_profiles import IMPLEMENTATIONS, Implementation
 from xstage_tune.errors import DeviceError
 from xstage_tune.store.facade import Store
 
@@ -198,19 +198,23 @@ def test_too_little_memory_ends_the_run(run_cli: RunCli, monkeypatch: pytest.Mon
     assert gpu.closed
 
 
+@pytest.mark.parametrize("wrong", ["attention", "serial-copy"])
 def test_a_wrong_output_fails_the_run_before_anything_is_timed(
-    run_cli: RunCli, monkeypatch: pytest.MonkeyPatch, own_store: Path
+    run_cli: RunCli, monkeypatch: pytest.MonkeyPatch, own_store: Path, tmp_path: Path, wrong: Implementation
 ) -> None:
-    gpu = use(monkeypatch, ScriptedProfiles(wrong="serial-copy"))
+    gpu = use(monkeypatch, ScriptedProfiles(wrong=wrong))
     result = run_cli("profile", *SMALL)
     assert (result.exit_code, result.stdout) == (1, "")
-    assert "the output of serial-copy is wrong" in result.stderr
+    assert f"the output of {wrong} is wrong" in result.stderr
     assert "token 7 of rank 0, head 2: not written; 256 of 4,096 bytes" in result.stderr
     assert {what for _, _, what in gpu.asked} == {"check"}
     assert gpu.open_cases == 0
     with Store.open(own_store) as opened:
         assert opened.run().status == "failed"
         assert opened.launches(opened.run().id)[-1].verification.mismatched_bytes == 256
+    page = tmp_path / "run.html"
+    assert run_cli("report", "--run", "latest", "-o", str(page)).exit_code == 0
+    assert "256 B wrong" in page.read_text()
 
 
 def test_a_recorded_run_replays_number_for_number(

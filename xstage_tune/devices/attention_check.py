@@ -83,9 +83,8 @@ def check_attention(output: Bits, inputs: Inputs, tokens: Ints) -> tuple[CheckFi
     row, head = np.unravel_index(int(np.nan_to_num(error, nan=np.inf).argmax()), error.shape)
     what = f"relative error {error[row, head]:.3g} against fp32"
     wrong = int(np.count_nonzero(~(error <= TOLERANCE))) * expected.shape[2] * _BITS_BYTES
-    return CheckFigures(relative_error, _place(int(tokens[row]), int(head), what)), Verification(
-        checked, wrong
-    )
+    place = _place(int(tokens[row]), int(head), what)
+    return CheckFigures(relative_error, place), Verification(checked, wrong)
 
 
 def check_equal(output: Bits, expected: Bits, rows_per_rank: int) -> tuple[CheckFigures, Verification]:
@@ -96,11 +95,9 @@ def check_equal(output: Bits, expected: Bits, rows_per_rank: int) -> tuple[Check
     if wrong:
         token, head, element = (int(at) for at in np.unravel_index(int(differs.argmax()), differs.shape))
         bits = int(output[token, head, element])
-        what = (
-            "not written"
-            if bits == POISON_BITS
-            else f"{bits:#06x}, not {int(expected[token, head, element]):#06x}"
-        )
+        what = "not written"
+        if bits != POISON_BITS:
+            what = f"{bits:#06x}, not {int(expected[token, head, element]):#06x}"
         place = _place(token, head, f"element {element} is {what}", token // rows_per_rank)
     return CheckFigures(None, place), Verification(output.nbytes, wrong * _BITS_BYTES)
 

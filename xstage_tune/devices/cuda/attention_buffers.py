@@ -121,8 +121,9 @@ class AttentionBuffers:
                 continue
             first = rank * shape.rows_per_rank
             rows = bits[first : first + shape.rows_of(rank)].reshape(shape.rows_of(rank), -1)
-            whole = received and (rank != shape.rank or not self._own_is_local)
-            self._read_rows(memory, rows, own_bytes if whole else shape.token_bytes)
+            permuted = rank == shape.rank and self._own_is_local
+            contiguous = received and not permuted
+            self._read_rows(memory, rows, own_bytes if contiguous else shape.token_bytes)
         return bits
 
     def close(self) -> None:
