@@ -130,6 +130,15 @@ class TestOneSm:
         run = one_sm([300.0, 10.0], [0.0, 5000.0], own_room_bytes=200.0, shared_bytes=1e-6)
         assert run.times.accepted[1] == pytest.approx(300.0, rel=1e-4)
 
+    def test_each_burst_has_drained_at_its_own_time(self) -> None:
+        """The first is long gone when the second begins; a tile without one is done when it is accepted."""
+        drain = DrainModel(1e9, 1000.0, constant_rate(100.0), (0,), own_room_bytes=900.0)
+        streams = independent_streams(
+            np.array([0, 3]), np.full(3, 5000.0), remote_bytes=np.array([500.0, 0.0, 500.0])
+        )
+        run = simulate(streams, drain, PipelineConfig())
+        assert run.times.drained == pytest.approx([5500.0, 10_000.0, 15_500.0], rel=1e-3)
+
     def test_coupled_to_completion_each_tile_waits_until_its_bytes_are_gone(self) -> None:
         drain = DrainModel(1e9, 1000.0, constant_rate(100.0), (0,), own_room_bytes=900.0)
         streams = independent_streams(np.array([0, 2]), np.zeros(2), remote_bytes=500.0)

@@ -153,7 +153,7 @@ def simulate(
         float(config.completion_latency_ns),
         float(config.load_cover_ns) if drain.own_room_bytes > 0 else math.inf,
     )
-    events = kernel.run_events(tiles, times, roles, timers, fluid, rules)
+    events = kernel.run_events(kernel.Pipeline(tiles, times, roles, timers, fluid, rules))
     _require_finished(streams, times)
     return PipelineRun(
         streams=streams,

@@ -98,330 +98,275 @@ class Rules(NamedTuple):
     load_cover_ns: float  # how long a mainloop does with the operands that it has; infinity for a spin
 
 
+class Pipeline(NamedTuple):
+    """One launch under way."""
+
+    tiles: Tiles
+    times: Times
+    roles: Roles
+    timers: Timers
+    fluid: Fluid
+    rules: Rules
+
+
 @event_kernel
-def run_events(
-    tiles: Tiles,
-    times: Times,
-    roles: Roles,
-    timers: Timers,
-    fluid: Fluid,
-    rules: Rules,
-) -> int:
+def run_events(run: Pipeline) -> int:
     """Run until nothing is left to happen; returns the number of events.
 
     Timers: SM i's mainloop role has timer i and its issue role timer SMs + i. On a return with tiles
     left, every mainloop role that has some waits on a counter (a deadlock).
     """
-    sms = roles.current.shape[0]
+    sms = run.roles.current.shape[0]
     events = 0
     while True:
-        timer = timers.winner[1]
-        now = timers.when_ns[timer]
-        if fluid.level[CHANGE] <= now:
-            if fluid.level[CHANGE] == np.inf:
+        timer = run.timers.winner[1]
+        now = run.timers.when_ns[timer]
+        if run.fluid.level[CHANGE] <= now:
+            if run.fluid.level[CHANGE] == np.inf:
                 return events
-            now = fluid.level[CHANGE]
+            now = run.fluid.level[CHANGE]
             events += 1
-            flow = take_change(fluid)
+            flow = take_change(run.fluid)
             if flow != QUEUE_FULL:
-                sm = pop_arrived(fluid, flow)
+                sm = pop_arrived(run.fluid, flow)
                 while sm != NOBODY:
-                    _arrived(sm, now, tiles, times, roles, timers, fluid, rules)
-                    sm = pop_arrived(fluid, flow)
+                    _arrived(sm, now, run)
+                    sm = pop_arrived(run.fluid, flow)
                     events += 1
-            set_rates(fluid)
+            set_rates(run.fluid)
             continue
         touched = False
-        while timers.when_ns[timer] == now:
+        while run.timers.when_ns[timer] == now:
             events += 1
             if timer < sms:
-                due = _mainloop_timer(timer, now, tiles, times, roles, timers, fluid, rules)
-                set_timer(timers, timer, due)
-                touched |= _next_store(timer, now, tiles, times, roles, timers, fluid, rules)
+                due = _mainloop_timer(timer, now, run)
+                set_timer(run.timers, timer, due)
+                touched |= _next_store(timer, now, run)
             else:
-                touched |= _issue_timer(timer - sms, now, tiles, times, roles, timers, fluid, rules)
-            timer = timers.winner[1]
+                touched |= _issue_timer(timer - sms, now, run)
+            timer = run.timers.winner[1]
         if touched:
-            set_rates(fluid)
+            set_rates(run.fluid)
 
 
 @event_kernel
-def _mainloop_timer(
-    sm: int,
-    now: float,
-    tiles: Tiles,
-    times: Times,
-    roles: Roles,
-    timers: Timers,
-    fluid: Fluid,
-    rules: Rules,
-) -> float:
+def _mainloop_timer(sm: int, now: float, run: Pipeline) -> float:
     """Step a mainloop role; returns when its timer is due next (infinity while it waits)."""
-    tile = roles.current[sm]
-    state = roles.mainloop[sm]
-    if state != TO_BEGIN and fluid.flow[sm] != NOWHERE and _starves_at(sm, roles, rules) < now:
-        roles.starved_at[sm] = now
+    tile = run.roles.current[sm]
+    state = run.roles.mainloop[sm]
+    if state != TO_BEGIN and run.fluid.flow[sm] != NOWHERE and _starves_at(sm, run) < now:
+        run.roles.starved_at[sm] = now
         return np.inf
     if state == TO_BEGIN:
-        if np.isnan(times.ready[tile]):
-            return _turn_to_tile(sm, now, tiles, times, roles)
-        return _begin(sm, now, tiles, times, roles)
+        if np.isnan(run.times.ready[tile]):
+            return _turn_to_tile(sm, now, run)
+        return _begin(sm, now, run)
     if state == TO_SLOT:
-        return _take_slot(sm, now, tiles, roles)
-    times.end[tile] = now
-    if tiles.signals_at_end[tile]:
-        _signal(tiles.signals[tile], now, roles, timers, rules)
-    roles.current[sm] = tile + 1
-    return _turn_to_tile(sm, now, tiles, times, roles)
+        return _take_slot(sm, now, run)
+    run.times.end[tile] = now
+    if run.tiles.signals_at_end[tile]:
+        _signal(run.tiles.signals[tile], now, run)
+    run.roles.current[sm] = tile + 1
+    return _turn_to_tile(sm, now, run)
 
 
 @event_kernel
-def _starves_at(sm: int, roles: Roles, rules: Rules) -> float:
+def _starves_at(sm: int, run: Pipeline) -> float:
     """When a running mainloop has used up its operands, if the SM's stores do not leave its own room before.
 
     Loads leave the SM behind its waiting stores, so none arrives while there are any.
     """
-    starves_at: float = max(roles.backlog_at[sm] + rules.load_cover_ns, roles.running_at[sm])
+    starves_at: float = max(run.roles.backlog_at[sm] + run.rules.load_cover_ns, run.roles.running_at[sm])
     return starves_at
 
 
 @event_kernel
-def _feed(sm: int, now: float, times: Times, roles: Roles, timers: Timers, rules: Rules) -> None:
+def _feed(sm: int, now: float, run: Pipeline) -> None:
     """The SM's own room is empty: operands arrive again, and what the mainloop missed it does now."""
-    running = roles.mainloop[sm] == TO_END or roles.mainloop[sm] == TO_SLOT
-    starved_at = _starves_at(sm, roles, rules)
-    due = timers.when_ns[sm] if np.isnan(roles.starved_at[sm]) else roles.starved_at[sm]
+    running = run.roles.mainloop[sm] == TO_END or run.roles.mainloop[sm] == TO_SLOT
+    starved_at = _starves_at(sm, run)
+    due = run.timers.when_ns[sm] if np.isnan(run.roles.starved_at[sm]) else run.roles.starved_at[sm]
     # A role that has ended its last tile has no timer any more.
     if not running or starved_at >= now or due == np.inf:
         return
-    roles.starved_at[sm] = np.nan
-    times.starved[roles.current[sm]] += now - starved_at
-    set_timer(timers, sm, due + now - starved_at)
+    run.roles.starved_at[sm] = np.nan
+    run.times.starved[run.roles.current[sm]] += now - starved_at
+    set_timer(run.timers, sm, due + now - starved_at)
 
 
 @event_kernel
-def _turn_to_tile(sm: int, now: float, tiles: Tiles, times: Times, roles: Roles) -> float:
-    tile = roles.current[sm]
-    if tile == tiles.first[sm + 1]:
+def _turn_to_tile(sm: int, now: float, run: Pipeline) -> float:
+    tile = run.roles.current[sm]
+    if tile == run.tiles.first[sm + 1]:
         return np.inf
-    times.ready[tile] = now
-    counter = tiles.waits_on[tile]
+    run.times.ready[tile] = now
+    counter = run.tiles.waits_on[tile]
     if counter != NO_COUNTER:
-        if roles.missing[counter] > 0:
-            roles.mainloop[sm] = ON_COUNTER
-            roles.next_waiting[sm] = roles.waiting[counter]
-            roles.waiting[counter] = sm
+        if run.roles.missing[counter] > 0:
+            run.roles.mainloop[sm] = ON_COUNTER
+            run.roles.next_waiting[sm] = run.roles.waiting[counter]
+            run.roles.waiting[counter] = sm
             return np.inf
-        if roles.visible_at[counter] > now:
-            roles.mainloop[sm] = TO_BEGIN
-            visible_at: float = roles.visible_at[counter]
+        if run.roles.visible_at[counter] > now:
+            run.roles.mainloop[sm] = TO_BEGIN
+            visible_at: float = run.roles.visible_at[counter]
             return visible_at
-    return _begin(sm, now, tiles, times, roles)
+    return _begin(sm, now, run)
 
 
 @event_kernel
-def _begin(sm: int, now: float, tiles: Tiles, times: Times, roles: Roles) -> float:
-    tile = roles.current[sm]
-    times.begin[tile] = now
-    roles.running_at[sm] = now
+def _begin(sm: int, now: float, run: Pipeline) -> float:
+    tile = run.roles.current[sm]
+    run.times.begin[tile] = now
+    run.roles.running_at[sm] = now
     # Only this role takes this SM's slots, so one that is free now is free at the offset too.
-    if roles.free_slots[sm] > 0:
-        roles.free_slots[sm] -= 1
-        roles.mainloop[sm] = TO_END
-        end: float = now + tiles.mainloop_ns[tile]
+    if run.roles.free_slots[sm] > 0:
+        run.roles.free_slots[sm] -= 1
+        run.roles.mainloop[sm] = TO_END
+        end: float = now + run.tiles.mainloop_ns[tile]
         return end
-    if tiles.slot_offset_ns[tile] > 0.0:
-        roles.mainloop[sm] = TO_SLOT
-        slot_at: float = now + tiles.slot_offset_ns[tile]
+    if run.tiles.slot_offset_ns[tile] > 0.0:
+        run.roles.mainloop[sm] = TO_SLOT
+        slot_at: float = now + run.tiles.slot_offset_ns[tile]
         return slot_at
-    return _take_slot(sm, now, tiles, roles)
+    return _take_slot(sm, now, run)
 
 
 @event_kernel
-def _take_slot(sm: int, now: float, tiles: Tiles, roles: Roles) -> float:
-    tile = roles.current[sm]
-    if roles.free_slots[sm] == 0:
-        roles.mainloop[sm] = ON_SLOT
-        roles.stalled_at[sm] = now
+def _take_slot(sm: int, now: float, run: Pipeline) -> float:
+    tile = run.roles.current[sm]
+    if run.roles.free_slots[sm] == 0:
+        run.roles.mainloop[sm] = ON_SLOT
+        run.roles.stalled_at[sm] = now
         return np.inf
-    roles.free_slots[sm] -= 1
-    roles.mainloop[sm] = TO_END
-    roles.running_at[sm] = now
-    end: float = now + tiles.mainloop_ns[tile] - tiles.slot_offset_ns[tile]
+    run.roles.free_slots[sm] -= 1
+    run.roles.mainloop[sm] = TO_END
+    run.roles.running_at[sm] = now
+    end: float = now + run.tiles.mainloop_ns[tile] - run.tiles.slot_offset_ns[tile]
     return end
 
 
 @event_kernel
-def _signal(counter: int, now: float, roles: Roles, timers: Timers, rules: Rules) -> None:
+def _signal(counter: int, now: float, run: Pipeline) -> None:
     if counter == NO_COUNTER:
         return
-    roles.missing[counter] -= 1
-    if roles.missing[counter] > 0:
+    run.roles.missing[counter] -= 1
+    if run.roles.missing[counter] > 0:
         return
-    seen = now + rules.signal_ns
-    roles.visible_at[counter] = seen
-    sm = roles.waiting[counter]
+    seen = now + run.rules.signal_ns
+    run.roles.visible_at[counter] = seen
+    sm = run.roles.waiting[counter]
     while sm != NOBODY:
-        roles.mainloop[sm] = TO_BEGIN
-        set_timer(timers, sm, seen)
-        sm = roles.next_waiting[sm]
-    roles.waiting[counter] = NOBODY
+        run.roles.mainloop[sm] = TO_BEGIN
+        set_timer(run.timers, sm, seen)
+        sm = run.roles.next_waiting[sm]
+    run.roles.waiting[counter] = NOBODY
 
 
 @event_kernel
-def _issue_timer(
-    sm: int,
-    now: float,
-    tiles: Tiles,
-    times: Times,
-    roles: Roles,
-    timers: Timers,
-    fluid: Fluid,
-    rules: Rules,
-) -> bool:
+def _issue_timer(sm: int, now: float, run: Pipeline) -> bool:
     """Step an issue role whose timer is due; True if the path's rates must be set anew."""
-    set_timer(timers, tiles.first.shape[0] - 1 + sm, np.inf)
-    if roles.issue[sm] == STORING:
-        advance(fluid, now)
-        if wait_for(fluid, sm, tiles.admitted_at[roles.storing[sm]]):
-            roles.issue[sm] = ADMITTING
+    set_timer(run.timers, run.tiles.first.shape[0] - 1 + sm, np.inf)
+    if run.roles.issue[sm] == STORING:
+        advance(run.fluid, now)
+        if wait_for(run.fluid, sm, run.tiles.admitted_at[run.roles.storing[sm]]):
+            run.roles.issue[sm] = ADMITTING
             return True
-        _stored(sm, now, tiles, times, roles, timers, fluid, rules)
-    elif roles.issue[sm] == COMPLETING:
-        _free_slot(sm, now, tiles, times, roles, timers)
-    elif _store(sm, now, tiles, times, roles, timers, fluid, rules):
+        _stored(sm, now, run)
+    elif run.roles.issue[sm] == COMPLETING:
+        _free_slot(sm, now, run)
+    elif _store(sm, now, run):
         return True
-    return _next_store(sm, now, tiles, times, roles, timers, fluid, rules)
+    return _next_store(sm, now, run)
 
 
 @event_kernel
-def _next_store(
-    sm: int,
-    now: float,
-    tiles: Tiles,
-    times: Times,
-    roles: Roles,
-    timers: Timers,
-    fluid: Fluid,
-    rules: Rules,
-) -> bool:
+def _next_store(sm: int, now: float, run: Pipeline) -> bool:
     """Let an idle issue role take up ended tiles; True if it began a burst."""
-    while roles.issue[sm] == IDLE and roles.storing[sm] < roles.current[sm]:
-        tile = roles.storing[sm]
-        times.issue[tile] = now
-        if tiles.staging_ns[tile] > 0.0:
-            roles.issue[sm] = STAGING
-            set_timer(timers, tiles.first.shape[0] - 1 + sm, now + tiles.staging_ns[tile])
-        elif _store(sm, now, tiles, times, roles, timers, fluid, rules):
+    while run.roles.issue[sm] == IDLE and run.roles.storing[sm] < run.roles.current[sm]:
+        tile = run.roles.storing[sm]
+        run.times.issue[tile] = now
+        if run.tiles.staging_ns[tile] > 0.0:
+            run.roles.issue[sm] = STAGING
+            set_timer(run.timers, run.tiles.first.shape[0] - 1 + sm, now + run.tiles.staging_ns[tile])
+        elif _store(sm, now, run):
             return True
     return False
 
 
 @event_kernel
-def _store(
-    sm: int,
-    now: float,
-    tiles: Tiles,
-    times: Times,
-    roles: Roles,
-    timers: Timers,
-    fluid: Fluid,
-    rules: Rules,
-) -> bool:
+def _store(sm: int, now: float, run: Pipeline) -> bool:
     """Begin the remote burst of the staged tile, if it has one."""
-    size = tiles.size[roles.storing[sm]]
+    size = run.tiles.size[run.roles.storing[sm]]
     if size == NO_BURST:
-        _stored(sm, now, tiles, times, roles, timers, fluid, rules)
+        _stored(sm, now, run)
         return False
-    roles.issue[sm] = STORING
-    advance(fluid, now)
-    if fluid.flow[sm] == NOWHERE:
-        roles.backlog_at[sm] = now
-    begin_burst(fluid, sm, size)
+    run.roles.issue[sm] = STORING
+    advance(run.fluid, now)
+    if run.fluid.flow[sm] == NOWHERE:
+        run.roles.backlog_at[sm] = now
+    begin_burst(run.fluid, sm, size)
     # Without an own room a burst passes on as it is issued: its arrival ends it, never before T0.
-    if fluid.own_rooms > 0.0:
-        free_ns = fluid.burst[size] / fluid.rate[size]
-        set_timer(timers, tiles.first.shape[0] - 1 + sm, now + free_ns)
+    if run.fluid.own_rooms > 0.0:
+        free_ns = run.fluid.burst[size] / run.fluid.rate[size]
+        set_timer(run.timers, run.tiles.first.shape[0] - 1 + sm, now + free_ns)
     return True
 
 
 @event_kernel
-def _arrived(
-    sm: int,
-    now: float,
-    tiles: Tiles,
-    times: Times,
-    roles: Roles,
-    timers: Timers,
-    fluid: Fluid,
-    rules: Rules,
-) -> None:
+def _arrived(sm: int, now: float, run: Pipeline) -> None:
     """The SM has passed on as many bytes as it was to."""
-    if fluid.flow[sm] == NOWHERE:
-        _feed(sm, now, times, roles, timers, rules)
-        drained = now + fluid.level[OCCUPANCY] / fluid.drain
-        for tile in range(roles.passing[sm], roles.storing[sm]):
-            times.drained[tile] = drained
-        roles.passing[sm] = roles.storing[sm]
-        if roles.issue[sm] == PASSING:
-            _complete(sm, drained, tiles, times, roles, timers, rules)
+    if run.fluid.flow[sm] == NOWHERE:
+        _feed(sm, now, run)
+        drained = now + run.fluid.level[OCCUPANCY] / run.fluid.drain
+        for tile in range(run.roles.passing[sm], run.roles.storing[sm]):
+            if run.tiles.size[tile] != NO_BURST:
+                run.times.drained[tile] = drained
+        run.roles.passing[sm] = run.roles.storing[sm]
+        if run.roles.issue[sm] == PASSING:
+            _complete(sm, drained, run)
             return
-    if roles.issue[sm] == ADMITTING or (roles.issue[sm] == STORING and fluid.own_rooms == 0.0):
-        _stored(sm, now, tiles, times, roles, timers, fluid, rules)
-        _next_store(sm, now, tiles, times, roles, timers, fluid, rules)
+    if run.roles.issue[sm] == ADMITTING or (run.roles.issue[sm] == STORING and run.fluid.own_rooms == 0.0):
+        _stored(sm, now, run)
+        _next_store(sm, now, run)
 
 
 @event_kernel
-def _stored(
-    sm: int,
-    now: float,
-    tiles: Tiles,
-    times: Times,
-    roles: Roles,
-    timers: Timers,
-    fluid: Fluid,
-    rules: Rules,
-) -> None:
+def _stored(sm: int, now: float, run: Pipeline) -> None:
     """The tile's last store has been accepted."""
-    tile = roles.storing[sm]
-    times.accepted[tile] = now
-    times.drained[tile] = now
-    if not tiles.signals_at_end[tile]:
-        _signal(tiles.signals[tile], now, roles, timers, rules)
-    if tiles.size[tile] != NO_BURST and fluid.flow[sm] == NOWHERE:
-        # First in, first out: what is queued at this moment leaves before, or is, this burst's tail.
-        times.drained[tile] = now + fluid.level[OCCUPANCY] / fluid.drain
-    if tiles.size[tile] != NO_BURST and rules.completion_coupled:
-        if fluid.flow[sm] == NOWHERE:
-            _complete(sm, times.drained[tile], tiles, times, roles, timers, rules)
+    tile = run.roles.storing[sm]
+    run.times.accepted[tile] = now
+    run.times.drained[tile] = now
+    if not run.tiles.signals_at_end[tile]:
+        _signal(run.tiles.signals[tile], now, run)
+    if run.fluid.flow[sm] == NOWHERE:
+        run.roles.passing[sm] = tile + 1
+        if run.tiles.size[tile] != NO_BURST:
+            # First in, first out: what is queued at this moment leaves before, or is, this burst's tail.
+            run.times.drained[tile] = now + run.fluid.level[OCCUPANCY] / run.fluid.drain
+    if run.tiles.size[tile] != NO_BURST and run.rules.completion_coupled:
+        if run.fluid.flow[sm] == NOWHERE:
+            _complete(sm, run.times.drained[tile], run)
         else:
-            roles.issue[sm] = PASSING
+            run.roles.issue[sm] = PASSING
         return
-    _free_slot(sm, now, tiles, times, roles, timers)
+    _free_slot(sm, now, run)
 
 
 @event_kernel
-def _complete(
-    sm: int,
-    drained: float,
-    tiles: Tiles,
-    times: Times,
-    roles: Roles,
-    timers: Timers,
-    rules: Rules,
-) -> None:
+def _complete(sm: int, drained: float, run: Pipeline) -> None:
     """Coupled to completion: wait until the tile's bytes have drained and are visible."""
-    times.drained[roles.storing[sm]] = drained
-    roles.issue[sm] = COMPLETING
-    set_timer(timers, tiles.first.shape[0] - 1 + sm, drained + rules.completion_latency_ns)
+    run.times.drained[run.roles.storing[sm]] = drained
+    run.roles.issue[sm] = COMPLETING
+    set_timer(run.timers, run.tiles.first.shape[0] - 1 + sm, drained + run.rules.completion_latency_ns)
 
 
 @event_kernel
-def _free_slot(sm: int, now: float, tiles: Tiles, times: Times, roles: Roles, timers: Timers) -> None:
-    times.freed[roles.storing[sm]] = now
-    roles.issue[sm] = IDLE
-    roles.storing[sm] += 1
-    roles.free_slots[sm] += 1
-    if roles.mainloop[sm] == ON_SLOT:
-        times.stall[roles.current[sm]] = now - roles.stalled_at[sm]
-        set_timer(timers, sm, _take_slot(sm, now, tiles, roles))
+def _free_slot(sm: int, now: float, run: Pipeline) -> None:
+    run.times.freed[run.roles.storing[sm]] = now
+    run.roles.issue[sm] = IDLE
+    run.roles.storing[sm] += 1
+    run.roles.free_slots[sm] += 1
+    if run.roles.mainloop[sm] == ON_SLOT:
+        run.times.stall[run.roles.current[sm]] = now - run.roles.stalled_at[sm]
+        set_timer(run.timers, sm, _take_slot(sm, now, run))
