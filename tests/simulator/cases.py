@@ -66,21 +66,24 @@ def launches(draw: st.DrawFn, most_sms: int = 6) -> tuple[Streams, DrainModel]:
         remote_bytes=rng.integers(0, 4, n) * 8192.0,
         slot_offset_ns=mainloop_ns * rng.integers(0, 3, n) / 2,
     )
-    return streams, draw(drains(sms))
+    return streams, draw(drains(sms, own_rooms=True))
 
 
 @st.composite
-def drains(draw: st.DrawFn, sms: int) -> DrainModel:
-    """A path of ``sms`` producers, usually one that limits them."""
+def drains(draw: st.DrawFn, sms: int, own_rooms: bool = False) -> DrainModel:
+    """A path of ``sms`` producers, usually one that limits them; with ``own_rooms`` often one that has some."""
     branches = draw(st.integers(1, 3))
     port_sms = draw(st.integers(1, 3))
     port_of_sm = tuple(sm // port_sms for sm in range(sms))
     ports = port_of_sm[-1] + 1
     branch_of_port = draw(st.lists(st.integers(0, branches - 1), min_size=ports, max_size=ports))
     shares = np.array(draw(st.lists(st.integers(1, 4), min_size=branches, max_size=branches)), float)
+    capacity_bytes = draw(st.integers(1, 12)) * 4096.0
+    own_part = draw(st.sampled_from([0.0, 0.5, 0.9, 1.0])) if own_rooms else 0.0
     return DrainModel(
         drain_bytes_per_s=draw(st.integers(4, 90)) * 1e9,
-        capacity_bytes=draw(st.integers(1, 12)) * 4096.0,
+        capacity_bytes=capacity_bytes,
+        own_room_bytes=own_part * capacity_bytes / sms,
         free_issue_ns=lambda size: 30.0 + size / 60.0,
         branch_of_sm=tuple(branch_of_port[port] for port in port_of_sm),
         branch_share=tuple((shares / shares.sum()).tolist()),

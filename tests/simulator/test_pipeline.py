@@ -82,23 +82,37 @@ def test_coupled_to_completion_the_period_is_gap_plus_drain(gap_ns: int, latency
 
 
 @given(
-    launch=launches(), slots=st.integers(1, 3), coupled=st.booleans(), jitter_ns=st.sampled_from([0.0, 900.0])
+    launch=launches(),
+    slots=st.integers(1, 3),
+    coupled=st.booleans(),
+    jitter_ns=st.sampled_from([0.0, 900.0]),
+    local_bytes=st.sampled_from([0.0, 5000.0]),
+    load_cover_ns=st.sampled_from([0.0, 300.0, np.inf]),
 )
 @settings(deadline=None, max_examples=150)
 def test_every_run_conserves_volume_and_keeps_its_bounds(
-    launch: tuple[Streams, DrainModel], slots: int, coupled: bool, jitter_ns: float
+    launch: tuple[Streams, DrainModel],
+    slots: int,
+    coupled: bool,
+    jitter_ns: float,
+    local_bytes: float,
+    load_cover_ns: float,
 ) -> None:
     streams, drain = launch
     config = PipelineConfig(
-        staging_slots=slots, completion_coupled=coupled, start_jitter_ns=jitter_ns, trace_occupancy=True
+        staging_slots=slots,
+        completion_coupled=coupled,
+        load_cover_ns=load_cover_ns,
+        start_jitter_ns=jitter_ns,
+        trace_occupancy=True,
     )
-    run = simulate(streams, drain, config)
+    run = simulate(streams, drain, config, local_bytes)
     volume = streams.remote_bytes.sum()
     assert run.accepted_bytes == pytest.approx(volume, rel=1e-9)
-    assert 0 <= run.peak_occupancy_bytes <= drain.capacity_bytes
+    assert 0 <= run.peak_occupancy_bytes <= drain.capacity_bytes * (1 + EXACT)
     if run.occupancy.size:
         assert run.occupancy[:, 1].min() >= 0
-        assert run.occupancy[:, 1].max() == run.peak_occupancy_bytes
+        assert run.occupancy[:, 1].max() == pytest.approx(run.peak_occupancy_bytes, rel=EXACT)
         slope = np.diff(run.occupancy[:, 1]) + drain.drain_bytes_per_s / 1e9 * np.diff(run.occupancy[:, 0])
         assert slope.min(initial=0.0) >= -1e-6
     compute = np.add.reduceat(streams.mainloop_ns, streams.first[:-1]).max()
@@ -109,6 +123,9 @@ def test_every_run_conserves_volume_and_keeps_its_bounds(
     )
     assert (run.issue_ns >= floor * (1 - 1e-8)).all()
     assert (run.times.drained >= run.times.accepted).all()
+    assert (run.starved_ns >= 0).all()
+    spent_ns = run.times.end - run.times.begin - run.stall_ns - run.starved_ns
+    assert spent_ns == pytest.approx(streams.mainloop_ns, abs=1e-6)
 
 
 @given(launch=launches())

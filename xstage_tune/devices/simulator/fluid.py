@@ -153,28 +153,34 @@ def advance(fluid: Fluid, now_ns: float) -> None:
     for k in range(fluid.mark[LIVE]):
         flow = fluid.live[k]
         fluid.work[flow] += fluid.slope[flow] * step
+    accepted = level[ACCEPTED]
     level[ACCEPTED] += level[INFLOW] * step
     if fluid.mark[LIMITED] == 0:
         net = level[INFLOW] - fluid.drain
         occupancy = level[OCCUPANCY] + net * step
         if occupancy <= 0.0:
             if level[OCCUPANCY] > 0.0:
-                _trace(fluid, level[UPDATED] - level[OCCUPANCY] / net, 0.0)
+                until_empty = -level[OCCUPANCY] / net
+                held = _held(fluid, 0.0, accepted + level[INFLOW] * until_empty)
+                _trace(fluid, level[UPDATED] + until_empty, held)
             occupancy = 0.0
         level[OCCUPANCY] = min(occupancy, fluid.capacity)
     level[UPDATED] = now_ns
-    held = _held(fluid)
+    held = _held(fluid, level[OCCUPANCY], level[ACCEPTED])
     level[PEAK] = max(level[PEAK], held)
     _trace(fluid, now_ns, held)
 
 
 @event_kernel
-def _held(fluid: Fluid) -> float:
-    """Bytes in all rooms, as if a producer could use another's own room."""
-    level = fluid.level
-    in_own_rooms = min(level[OFFERED] - level[ACCEPTED], fluid.own_rooms)
-    held: float = level[OCCUPANCY] + max(in_own_rooms, 0.0)
-    return held
+def _held(fluid: Fluid, occupancy: float, accepted: float) -> float:
+    """Bytes in all rooms, as if a producer could use another's own room.
+
+    Args:
+        occupancy: of the shared room.
+        accepted: bytes that have entered it.
+    """
+    in_own_rooms = min(fluid.level[OFFERED] - accepted, fluid.own_rooms)
+    return occupancy + max(in_own_rooms, 0.0)
 
 
 @event_kernel
@@ -241,7 +247,8 @@ def take_change(fluid: Fluid) -> int:
     # The event's own quantity is set, not integrated, so rounding can never leave it just short.
     if cause == QUEUE_FULL:
         fluid.level[OCCUPANCY] = fluid.capacity
-        fluid.level[PEAK] = max(fluid.level[PEAK], _held(fluid))
+        held = _held(fluid, fluid.capacity, fluid.level[ACCEPTED])
+        fluid.level[PEAK] = max(fluid.level[PEAK], held)
     else:
         fluid.work[cause] = fluid.target[fluid.first[cause]]
     return cause
