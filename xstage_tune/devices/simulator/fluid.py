@@ -180,7 +180,8 @@ def _held(fluid: Fluid, occupancy: float, accepted: float) -> float:
         accepted: bytes that have entered it.
     """
     in_own_rooms = min(fluid.level[OFFERED] - accepted, fluid.own_rooms)
-    return occupancy + max(in_own_rooms, 0.0)
+    held: float = occupancy + max(in_own_rooms, 0.0)
+    return held
 
 
 @event_kernel
