@@ -188,10 +188,11 @@ def _fused(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """What ``profile`` measures, for every number of local heads."""
     from xstage_tune.devices.attention_profiles import IMPLEMENTATIONS, ProfileCase, ReplayFigures
     from xstage_tune.devices.cuda.attention_profiles import CudaProfiles
+    from xstage_tune.devices.cuda.gpu import Gpu
     from xstage_tune.profiling.procedure import profile_case, require_right
 
     (tokens,) = options.tokens
-    device = CudaProfiles.open(0)
+    device = CudaProfiles(Gpu.open(0))
     for heads in options.heads:
         config = default_attention_config(tokens, heads, device.describe().sm_count)
         case = ProfileCase("", tokens, heads, HEAD_DIM, DEGREE, DEGREE - 1, config, options.path)

@@ -186,9 +186,10 @@ def published_skeleton(schedule: Schedule, staging_slots: int, remote_fraction: 
 def print_published_skeleton(device_index: int, repeats: int) -> None:
     """Totals in us, measured now beside measured then; both schedules in rotated order."""
     from benchmarks.simulator import SKELETON_MEASURED
+    from xstage_tune.devices.cuda.gpu import Gpu
     from xstage_tune.devices.cuda.skeletons import CudaSkeletons
 
-    device = CudaSkeletons.open(device_index)
+    device = CudaSkeletons(Gpu.open(device_index))
     schedules = (ExpertWave(1), Interleaved(1))
     try:
         print(f"{device.identity}, path host, medians of {repeats}")
@@ -210,10 +211,11 @@ def print_published_skeleton(device_index: int, repeats: int) -> None:
 
 def measure(device_index: int, path: StorePath, repeats: int) -> dict[str, Any]:
     """Run all cases on a GPU; figures of each launch."""
+    from xstage_tune.devices.cuda.gpu import Gpu
     from xstage_tune.devices.cuda.skeletons import CudaSkeletons
 
     names: tuple[ScheduleName, ...] = ("wave", "interleaved")
-    device = CudaSkeletons.open(device_index)
+    device = CudaSkeletons(Gpu.open(device_index))
     rows = []
     try:
         for case in cases():

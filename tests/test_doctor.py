@@ -15,6 +15,7 @@ import pytest
 from tests.conftest import RunCli
 from tests.devices.fake_nvml import FakeNvml
 from tests.h200 import H200
+from xstage_tune.devices.archive import new_archive
 from xstage_tune.devices.base import (
     BurstPoint,
     BurstRun,
@@ -24,9 +25,9 @@ from xstage_tune.devices.base import (
     StorePath,
     Verification,
 )
+from xstage_tune.devices.burst_recording import CALIBRATION, RecordedRequest, new_manifest, record_run
 from xstage_tune.devices.cuda import nvml
-from xstage_tune.devices.recording import RecordedRequest, RecordingWriter
-from xstage_tune.devices.select import open_device
+from xstage_tune.devices.open_bursts import open_device
 from xstage_tune.doctor import gpu, machine, run
 from xstage_tune.doctor.report import Check, DoctorReport
 from xstage_tune.doctor.run import run_checks
@@ -131,8 +132,9 @@ def write_recording(folder: Path, name: str) -> Path:
     point = BurstPoint("periodic", "host", "st.v4", 1, 4096, 0, window_ns=1)
     table = SpanTable(np.zeros(3, SPAN_DTYPE), np.zeros(1, LANE_DTYPE))
     launch = LaunchInfo("k", "", 32, 0, 0, 32, 1, "2026-01-01T00:00:00")
-    with RecordingWriter(file, DESCRIPTION, RecordedRequest("host", ("st.v4",), "quick", 0)) as writer:
-        writer.add_run(BurstRun(point, table, WHOLE, launch))
+    manifest = new_manifest(DESCRIPTION, RecordedRequest("host", ("st.v4",), "quick", 0))
+    with new_archive(file, CALIBRATION, manifest) as recording:
+        record_run(recording, BurstRun(point, table, WHOLE, launch))
     return file
 
 

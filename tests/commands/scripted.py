@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 
 from tests.calibration.fluid import Fluid, FluidDevice
 from xstage_tune import cli
-from xstage_tune.devices import select
+from xstage_tune.devices import open_bursts
 from xstage_tune.devices.base import BurstPoint, BurstRun
 
 
@@ -37,7 +37,7 @@ def main() -> None:
     if limit:
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
 
-    select.open_device = lambda *_: SlowDevice(seconds)
+    open_bursts.open_device = lambda *_: SlowDevice(seconds)
     options = ["--budget", "quick", "--store-flavour", "st.v4", "--format", "json"]
     sys.argv = [
         "xstage-tune",

@@ -16,7 +16,7 @@ import pytest
 
 from tests.calibration.fluid import Fluid, FluidDevice
 from tests.conftest import CliResult, RunCli
-from xstage_tune.devices import select
+from xstage_tune.devices import open_bursts
 from xstage_tune.devices.base import BurstPoint, BurstRun
 from xstage_tune.platforms.loader import load_platform
 from xstage_tune.store.facade import Store
@@ -41,7 +41,7 @@ class Stopping(FluidDevice):
 
 
 def use(monkeypatch: pytest.MonkeyPatch, device: FluidDevice) -> None:
-    monkeypatch.setattr(select, "open_device", lambda *_: device)
+    monkeypatch.setattr(open_bursts, "open_device", lambda *_: device)
 
 
 @pytest.fixture

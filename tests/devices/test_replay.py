@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zipfile
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 
 from tests.disk import room_for
 from tests.h200 import H200
+from xstage_tune.devices.archive import ArchiveWriter, new_archive, recording_file
 from xstage_tune.devices.base import (
     BurstPoint,
     BurstRun,
@@ -19,9 +21,15 @@ from xstage_tune.devices.base import (
     LaunchInfo,
     Verification,
 )
-from xstage_tune.devices.recording import RecordedRequest, RecordingWriter
-from xstage_tune.devices.replay import ReplayDevice, recording_file
-from xstage_tune.devices.select import open_device
+from xstage_tune.devices.burst_recording import (
+    CALIBRATION,
+    Manifest,
+    RecordedRequest,
+    new_manifest,
+    record_run,
+)
+from xstage_tune.devices.burst_replay import ReplayedBursts
+from xstage_tune.devices.open_bursts import open_device
 from xstage_tune.errors import DeviceError, UsageError
 from xstage_tune.spans import LANE_DTYPE, SPAN_DTYPE, SpanTable
 
@@ -55,18 +63,22 @@ RUNS = [
 ]
 
 
+def new_recording(file: Path, *, force: bool = False) -> AbstractContextManager[ArchiveWriter[Manifest]]:
+    return new_archive(file, CALIBRATION, new_manifest(H200, REQUEST), force=force)
+
+
 @pytest.fixture
 def recording(tmp_path: Path) -> Path:
     file = tmp_path / "run.xsrec"
-    with RecordingWriter(file, H200, REQUEST) as writer:
-        writer.add_copy_rate(RATE)
+    with new_recording(file) as writer:
+        writer.manifest.copy_rates.append(RATE)
         for one in RUNS:
-            writer.add_run(one)
+            record_run(writer, one)
     return file
 
 
 def test_runs_come_back_as_they_were_measured(recording: Path) -> None:
-    device = ReplayDevice(recording)
+    device = ReplayedBursts(recording)
     points = [one.point for one in reversed(RUNS)]
     for replayed, original in zip(device.run_bursts(points), reversed(RUNS), strict=True):
         assert replayed.point == original.point
@@ -78,14 +90,14 @@ def test_runs_come_back_as_they_were_measured(recording: Path) -> None:
 
 
 def test_device_request_and_copy_rate_are_those_recorded(recording: Path) -> None:
-    device = ReplayDevice(recording)
+    device = ReplayedBursts(recording)
     assert device.describe() == replace(H200, kind="replay")
     assert device.request == REQUEST
     assert device.copy_rate("host") == RATE
 
 
 def test_what_was_not_recorded_is_refused_with_the_settings_that_replay(recording: Path) -> None:
-    device = ReplayDevice(recording)
+    device = ReplayedBursts(recording)
     with pytest.raises(UsageError, match=r"no run of .*repeat=9.* budget quick, seed 3"):
         list(device.run_bursts([replace(POINT, repeat=9)]))
     with pytest.raises(UsageError, match="no copy rate on path 'peer'"):
@@ -97,14 +109,14 @@ def test_truncated_recording_is_refused(recording: Path, kept: float) -> None:
     data = recording.read_bytes()
     recording.write_bytes(data[: int(len(data) * kept)])
     with pytest.raises(UsageError, match=rf"{recording.name} cannot be replayed: it is truncated"):
-        ReplayDevice(recording)
+        ReplayedBursts(recording)
 
 
 def test_damaged_spans_are_refused_when_they_are_read(recording: Path) -> None:
     data = bytearray(recording.read_bytes())
     data[zipfile.ZipFile(recording).getinfo("00000.spans").header_offset + 60] ^= 0xFF
     recording.write_bytes(data)
-    device = ReplayDevice(recording)
+    device = ReplayedBursts(recording)
     with pytest.raises(UsageError, match="cannot be replayed: run 0: "):
         list(device.run_bursts([POINT]))
 
@@ -115,13 +127,13 @@ def test_manifest_of_another_version_is_refused(recording: Path) -> None:
     with zipfile.ZipFile(recording, "w") as new:
         new.writestr("recording.json", text)
     with pytest.raises(UsageError, match=r"recording\.json: version: "):
-        ReplayDevice(recording)
+        ReplayedBursts(recording)
 
 
 def test_broken_off_recording_leaves_nothing(tmp_path: Path) -> None:
     def break_off() -> None:
-        with RecordingWriter(tmp_path / "run.xsrec", H200, REQUEST) as writer:
-            writer.add_run(RUNS[0])
+        with new_recording(tmp_path / "run.xsrec") as writer:
+            record_run(writer, RUNS[0])
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -138,8 +150,8 @@ def test_a_full_disk_is_one_error_that_names_the_recording(
     added: list[str] = []
 
     def record() -> None:
-        with RecordingWriter(file, H200, REQUEST) as writer:
-            writer.add_run(RUNS[0])
+        with new_recording(file) as writer:
+            record_run(writer, RUNS[0])
             added.append("run")
 
     with room_for(room_bytes), pytest.raises(UsageError, match=rf"^cannot write {file}: File too large$"):
@@ -150,20 +162,20 @@ def test_a_full_disk_is_one_error_that_names_the_recording(
 
 def test_existing_recording_is_replaced_only_by_force(recording: Path) -> None:
     before = recording.read_bytes()
-    with pytest.raises(UsageError, match="exists"):
-        RecordingWriter(recording, H200, REQUEST)
+    with pytest.raises(UsageError, match="exists"), new_recording(recording):
+        pass
     assert recording.read_bytes() == before
-    with RecordingWriter(recording, H200, REQUEST, force=True):
+    with new_recording(recording, force=True):
         pass
     with pytest.raises(UsageError, match="no run of"):
-        list(ReplayDevice(recording).run_bursts([POINT]))
+        list(ReplayedBursts(recording).run_bursts([POINT]))
 
 
 def test_missing_recordings_are_named() -> None:
     with pytest.raises(UsageError, match=r"no recording at .*nowhere\.xsrec"):
-        ReplayDevice(recording_file("./nowhere.xsrec"))
+        ReplayedBursts(recording_file("./nowhere.xsrec", ".xsrec"))
     with pytest.raises(UsageError, match="no recording named 'b200-peer' is shipped"):
-        recording_file("b200-peer")
+        recording_file("b200-peer", ".xsrec")
 
 
 @pytest.mark.parametrize("spec", ["gpu", "cuda:", "cuda:x", "cuda:-1", "replay:", "", "CUDA"])
@@ -175,7 +187,7 @@ def test_malformed_device_is_refused(spec: str) -> None:
 def test_replay_by_file_needs_no_gpu(recording: Path) -> None:
     notes: list[str] = []
     device = open_device(f"replay:{recording}", notes.append)
-    assert isinstance(device, ReplayDevice)
+    assert isinstance(device, ReplayedBursts)
     assert notes == []
 
 
@@ -183,10 +195,10 @@ def test_auto_without_a_gpu_says_why_it_replays(monkeypatch: pytest.MonkeyPatch,
     def no_gpu(_: str) -> None:
         raise DeviceError("no NVIDIA driver")
 
-    monkeypatch.setattr("xstage_tune.devices.select._open_cuda", no_gpu)
-    monkeypatch.setattr("xstage_tune.devices.select.recording_file", lambda _: recording)
+    monkeypatch.setattr("xstage_tune.devices.open_bursts.open_gpu", no_gpu)
+    monkeypatch.setattr("xstage_tune.devices.open_bursts.recording_file", lambda *_: recording)
     notes: list[str] = []
-    assert isinstance(open_device("auto", notes.append), ReplayDevice)
+    assert isinstance(open_device("auto", notes.append), ReplayedBursts)
     assert len(notes) == 1
     assert "no NVIDIA driver" in notes[0]
     with pytest.raises(DeviceError, match="no NVIDIA driver"):

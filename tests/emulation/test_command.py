@@ -204,12 +204,12 @@ def no_gpu(_: str) -> None:
 
 
 def test_without_a_gpu_cuda_says_what_works(run_cli: RunCli, monkeypatch: pytest.MonkeyPatch) -> None:
-    from xstage_tune.devices.cuda.skeletons import CudaSkeletons
+    from xstage_tune.devices.cuda.gpu import Gpu
 
     def refuse(_: int) -> None:
         raise DeviceError("no NVIDIA driver", "install it")
 
-    monkeypatch.setattr(CudaSkeletons, "open", refuse)
+    monkeypatch.setattr(Gpu, "open", refuse)
     result = run_cli("emulate", *SMALL, "--device", "cuda")
     assert result.exit_code == 3
     assert "no NVIDIA driver" in result.stderr

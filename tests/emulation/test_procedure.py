@@ -19,7 +19,7 @@ from xstage_tune.emulation.cases import WITHOUT_STORES, cases_of, skeleton_of
 from xstage_tune.emulation.prediction import closed_form
 from xstage_tune.emulation.procedure import emulate, rotated
 from xstage_tune.emulation.request import EmulationRequest
-from xstage_tune.emulation.result import EmulationResult, conclude, error_pct, was_throttled
+from xstage_tune.emulation.result import EmulationResult, conclude, error_pct
 from xstage_tune.errors import DeviceError, FindingError, UsageError
 from xstage_tune.model.attention import converged_tokens
 from xstage_tune.model.moe import lead_knee_rows
@@ -186,6 +186,6 @@ def test_waiting_for_completion_never_exposes_less() -> None:
 
 def test_a_launch_beside_a_held_down_clock_is_counted() -> None:
     info = LaunchInfo("k", "", 0, 0, 0, 1, 1, "2026-01-01T00:00:00+00:00")
-    assert not was_throttled(info)
-    assert not was_throttled(replace(info, before=GpuState(1980, None, None, None, ("gpu_idle",))))
-    assert was_throttled(replace(info, after=GpuState(1200, None, None, None, ("sw_power_cap",))))
+    assert not info.throttled
+    assert not replace(info, before=GpuState(1980, None, None, None, ("gpu_idle",))).throttled
+    assert replace(info, after=GpuState(1200, None, None, None, ("sw_power_cap",))).throttled

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zipfile
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,10 +14,12 @@ from tests.configs.cases import megamoe_config, moe
 from tests.disk import room_for
 from tests.emulation.gpu import HOST, ScriptedGpu
 from tests.h200 import H200
+from xstage_tune.devices import burst_recording
+from xstage_tune.devices.archive import ArchiveWriter, new_archive
+from xstage_tune.devices.launch_recording import LaunchManifest, new_manifest
 from xstage_tune.devices.open_skeletons import open_cuda_skeletons, open_replay, parse_spec
-from xstage_tune.devices.recording import RecordedRequest, RecordingWriter
 from xstage_tune.devices.skeleton_figures import figures_of
-from xstage_tune.devices.skeleton_recording import SkeletonRecordingWriter, sampled
+from xstage_tune.devices.skeleton_recording import EMULATION, RecordedLaunch, record_launch, sampled
 from xstage_tune.devices.skeleton_replay import ReplayedSkeletons
 from xstage_tune.devices.skeletons import Skeleton
 from xstage_tune.doctor import machine
@@ -32,12 +35,16 @@ ORDER = [SKELETONS[0], SKELETONS[1], SKELETONS[1], SKELETONS[0]]
 RUNS = list(ScriptedGpu().run_skeletons(ORDER))
 
 
+def new_recording(file: Path) -> AbstractContextManager[ArchiveWriter[LaunchManifest[RecordedLaunch]]]:
+    return new_archive(file, EMULATION, new_manifest(H200, "emulation on H200", REQUEST.keys()))
+
+
 @pytest.fixture
 def recording(tmp_path: Path) -> Path:
     file = tmp_path / "run.xsemu"
-    with SkeletonRecordingWriter(file, H200, "emulation on H200", REQUEST.keys()) as writer:
+    with new_recording(file) as writer:
         for run in RUNS:
-            writer.add(run, figures_of(run))
+            record_launch(writer, run, figures_of(run))
     return file
 
 
@@ -114,7 +121,8 @@ def test_damaged_data_are_refused_when_they_are_read(recording: Path, member: st
 
 def test_a_recorded_calibration_is_no_emulation(tmp_path: Path) -> None:
     file = tmp_path / "bursts.xsemu"
-    with RecordingWriter(file, H200, RecordedRequest("host", ("st.v4",), "quick", 0)):
+    request = burst_recording.RecordedRequest("host", ("st.v4",), "quick", 0)
+    with new_archive(file, burst_recording.CALIBRATION, burst_recording.new_manifest(H200, request)):
         pass
     with pytest.raises(UsageError, match=r"no recording .*emulation\.json"):
         ReplayedSkeletons(file)
@@ -124,8 +132,8 @@ def test_a_full_disk_leaves_nothing(tmp_path: Path) -> None:
     file = tmp_path / "run.xsemu"
 
     def record() -> None:
-        with SkeletonRecordingWriter(file, H200, "emulation", REQUEST.keys()) as writer:
-            writer.add(RUNS[0], figures_of(RUNS[0]))
+        with new_recording(file) as writer:
+            record_launch(writer, RUNS[0], figures_of(RUNS[0]))
 
     with room_for(1000), pytest.raises(UsageError, match=r"cannot write .*run\.xsemu"):
         record()
@@ -148,7 +156,7 @@ def test_doctor_reads_shipped_emulations(
 
 
 def test_specs() -> None:
-    assert parse_spec("cuda").which == "0"
+    assert parse_spec("cuda").which == ""
     assert parse_spec("cuda:3").which == "3"
     assert parse_spec("replay").which == ""
     assert parse_spec("replay:./a.xsemu").which == "./a.xsemu"
@@ -168,4 +176,4 @@ def test_a_gpu_that_is_no_number_is_refused() -> None:
 
 def test_a_recording_that_is_not_shipped_is_named() -> None:
     with pytest.raises(UsageError, match="no recording named 'b200-peer' is shipped"):
-        open_replay(parse_spec("replay:b200-peer"))
+        open_replay("b200-peer")

@@ -163,12 +163,12 @@ def test_a_config_of_another_kind_is_refused(
 
 
 def test_without_a_gpu_the_hint_says_what_works(run_cli: RunCli, monkeypatch: pytest.MonkeyPatch) -> None:
-    from xstage_tune.devices.cuda.attention_profiles import CudaProfiles
+    from xstage_tune.devices.cuda.gpu import Gpu
 
     def refuse(_: int) -> None:
         raise DeviceError("no NVIDIA driver", "install it")
 
-    monkeypatch.setattr(CudaProfiles, "open", refuse)
+    monkeypatch.setattr(Gpu, "open", refuse)
     for device in ("auto", "cuda"):
         result = run_cli("profile", *SMALL, "--device", device)
         assert result.exit_code == 3
@@ -179,10 +179,10 @@ def test_without_a_gpu_the_hint_says_what_works(run_cli: RunCli, monkeypatch: py
 def test_an_older_gpu_is_refused_with_what_is_needed(
     run_cli: RunCli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from xstage_tune.devices.cuda.attention_profiles import CudaProfiles
+    from xstage_tune.devices.cuda.gpu import Gpu
 
     old = ScriptedProfiles(description=replace(H200, name="NVIDIA A100", architecture="sm_80"))
-    monkeypatch.setattr(CudaProfiles, "open", lambda _: old)
+    monkeypatch.setattr(Gpu, "open", lambda _: old)
     result = run_cli("profile", *SMALL)
     assert result.exit_code == 3
     assert "NVIDIA A100 is of architecture sm_80: the attention kernel needs sm_90a" in result.stderr

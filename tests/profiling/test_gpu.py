@@ -18,6 +18,7 @@ from xstage_tune.devices.attention_profiles import (
 )
 from xstage_tune.devices.base import StorePath
 from xstage_tune.devices.cuda.attention_profiles import CudaPreparedProfile, CudaProfiles
+from xstage_tune.devices.cuda.gpu import Gpu
 
 pytestmark = pytest.mark.gpu
 
@@ -33,7 +34,7 @@ CASES = [
 
 @pytest.fixture(scope="module")
 def device() -> Iterator[CudaProfiles]:
-    opened = CudaProfiles.open(0)
+    opened = CudaProfiles(Gpu.open(0))
     yield opened
     opened.close()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zipfile
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,9 +13,11 @@ import pytest
 from tests.configs.cases import attention, attention_config
 from tests.h200 import H200
 from tests.profiling.gpu import ScriptedProfiles
+from xstage_tune.devices.archive import ArchiveWriter, new_archive
 from xstage_tune.devices.attention_profiles import IMPLEMENTATIONS, ProfileLaunch
-from xstage_tune.devices.attention_recording import ProfileRecordingWriter
+from xstage_tune.devices.attention_recording import PROFILE, RecordedLaunch, record_launch
 from xstage_tune.devices.attention_replay import ReplayedProfiles
+from xstage_tune.devices.launch_recording import LaunchManifest, new_manifest
 from xstage_tune.devices.skeleton_replay import ReplayedSkeletons
 from xstage_tune.errors import UsageError
 from xstage_tune.platforms.loader import load_platform
@@ -33,12 +36,16 @@ def launches() -> list[ProfileLaunch]:
 LAUNCHES = launches()
 
 
+def new_recording(file: Path) -> AbstractContextManager[ArchiveWriter[LaunchManifest[RecordedLaunch]]]:
+    return new_archive(file, PROFILE, new_manifest(H200, "an H200", REQUEST.keys()))
+
+
 @pytest.fixture
 def recording(tmp_path: Path) -> Path:
     file = tmp_path / "run.xsprof"
-    with ProfileRecordingWriter(file, H200, "an H200", REQUEST.keys()) as writer:
+    with new_recording(file) as writer:
         for one in LAUNCHES:
-            writer.add(one)
+            record_launch(writer, one)
     return file
 
 
@@ -92,8 +99,8 @@ def test_an_error_leaves_no_file(tmp_path: Path) -> None:
     file = tmp_path / "run.xsprof"
 
     def stop() -> None:
-        with ProfileRecordingWriter(file, H200, "an H200", REQUEST.keys()) as writer:
-            writer.add(LAUNCHES[0])
+        with new_recording(file) as writer:
+            record_launch(writer, LAUNCHES[0])
             raise RuntimeError("stopped")
 
     with pytest.raises(RuntimeError, match="stopped"):

@@ -13,14 +13,17 @@ import pytest
 from numpy.typing import NDArray
 
 from xstage_tune.calibration.reduce import PeriodicFigures, reduce_run
+from xstage_tune.devices.archive import DEFAULT_RECORDING, Archive, recording_file
 from xstage_tune.devices.base import BurstPoint
-from xstage_tune.devices.recording import Recording
-from xstage_tune.devices.replay import DEFAULT_RECORDING, ReplayDevice, recording_file
+from xstage_tune.devices.burst_recording import CALIBRATION
+from xstage_tune.devices.burst_replay import ReplayedBursts
 from xstage_tune.devices.simulator.bursts import SimulatorDevice
 from xstage_tune.model import burst_gap
 from xstage_tune.platforms.loader import load_platform
 from xstage_tune.platforms.queries import issue_ns
 from xstage_tune.platforms.schema import PlatformProfile
+
+RECORDING = recording_file(DEFAULT_RECORDING, CALIBRATION.suffix)
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +41,7 @@ class Beside:
 
 def beside(platform: PlatformProfile, points: list[BurstPoint]) -> Iterator[Beside]:
     simulator = SimulatorDevice(platform)
-    replay = ReplayDevice(recording_file(DEFAULT_RECORDING))
+    replay = ReplayedBursts(RECORDING)
     for run in replay.run_bursts(points):
         measured = reduce_run(run)
         assert isinstance(measured, PeriodicFigures)
@@ -53,7 +56,7 @@ def beside(platform: PlatformProfile, points: list[BurstPoint]) -> Iterator[Besi
 
 @pytest.fixture(scope="module")
 def remote_points() -> list[BurstPoint]:
-    recording = Recording(recording_file(DEFAULT_RECORDING))
+    recording = Archive(RECORDING, CALIBRATION)
     points = [run.point for run in recording.manifest.runs]
     recording.close()
     return [point for point in points if point.mode == "periodic" and point.path == "host"]

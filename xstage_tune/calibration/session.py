@@ -3,32 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from xstage_tune.calibration.procedure import calibrate
 from xstage_tune.calibration.request import CalibrationRequest
 from xstage_tune.calibration.result import CalibrationResult
+from xstage_tune.devices.archive import ArchiveWriter, new_archive
 from xstage_tune.devices.base import BurstDevice, BurstRun, CopyRate
-from xstage_tune.devices.recording import RecordedRequest, RecordingWriter
-from xstage_tune.errors import RunInterrupted
+from xstage_tune.devices.burst_recording import (
+    CALIBRATION,
+    Manifest,
+    RecordedRequest,
+    new_manifest,
+    record_run,
+)
+from xstage_tune.kept_run import Progress, kept_run
 from xstage_tune.store.facade import Store
 from xstage_tune.store.process import current_process
 from xstage_tune.store.runs import RunWriter
-
-
-class Progress(Protocol):
-    """Shows how far the sweep is."""
-
-    def planned(self, total: int) -> None:
-        """Say how many points there are."""
-        ...
-
-    def advance(self, label: str) -> None:
-        """Count one point as done."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,43 +54,30 @@ def run_calibration(
         DeviceError, FindingError, UsageError, StoreError: as the parts raise them; likewise.
     """
     description = device.describe()
-    keeper: _Keeper | None = None
-    try:
-        with ExitStack() as stack:
-            recording = None
-            if record is not None:
-                recording = stack.enter_context(
-                    RecordingWriter(record, description, _recorded(request), force=force)
-                )
-            run = stack.enter_context(
-                store.begin_run(
-                    kind="calibrate",
-                    argv=argv,
-                    device=description,
-                    seed=request.seed,
-                    parameters=asdict(request),
-                    path=request.path,
-                )
-            )
-            keeper = _Keeper(run, recording, progress)
-            device.label_launches(run.id)
-            host = "" if description.kind == "replay" else current_process().host
-            result = _with_provenance(calibrate(device, request, keeper), run.id, argv, host)
-            run.add_fit("calibration", _fit_payload(result))
-    except KeyboardInterrupt:
-        raise RunInterrupted(_interrupted(keeper, store), "run the same command again") from None
+    manifest = new_manifest(description, _recorded(request))
+    recording = new_archive(record, CALIBRATION, manifest, force=force) if record is not None else None
+    begun = store.begin_run(
+        kind=CALIBRATION.command,
+        argv=argv,
+        device=description,
+        seed=request.seed,
+        parameters=asdict(request),
+        path=request.path,
+    )
+    with kept_run(store, begun, recording) as (run, recorded):
+        device.label_launches(run.id)
+        calibrated = calibrate(device, request, _Keeper(run, recorded, progress))
+        host = "" if description.kind == "replay" else current_process().host
+        result = _with_provenance(calibrated, run.id, argv, host)
+        run.add_fit("calibration", _fit_payload(result))
     return StoredCalibration(run.id, result)
 
 
 class _Keeper:
     """Keeps each run as soon as it is measured."""
 
-    def __init__(self, run: RunWriter, recording: RecordingWriter | None, progress: Progress) -> None:
-        self._run = run
-        self.run_id = run.id
-        self._recording = recording
-        self._progress = progress
-        self.launches = 0
+    def __init__(self, run: RunWriter, recording: ArchiveWriter[Manifest] | None, progress: Progress) -> None:
+        self._run, self._recording, self._progress = run, recording, progress
 
     def planned(self, total_points: int) -> None:
         """See ``CalibrationObserver``."""
@@ -106,14 +87,13 @@ class _Keeper:
         """Keep the copy engine's rate."""
         self._run.add_fit("copy-rate", asdict(rate))
         if self._recording is not None:
-            self._recording.add_copy_rate(rate)
+            self._recording.manifest.copy_rates.append(rate)
 
     def measured(self, run: BurstRun) -> None:
         """See ``CalibrationObserver``."""
-        self._run.add_launch(self.launches, run)
-        self.launches += 1
+        self._run.add_launch(self._run.launches, run)
         if self._recording is not None:
-            self._recording.add_run(run)
+            record_run(self._recording, run)
         point = run.point
         self._progress.advance(f"{point.mode} {point.flavour} K={point.producers} B={point.burst_bytes}")
 
@@ -137,11 +117,3 @@ def _fit_payload(result: CalibrationResult) -> dict[str, Any]:
         "platform": result.platform.model_dump(mode="json"),
         "findings": [asdict(finding) for finding in result.findings],
     }
-
-
-def _interrupted(keeper: _Keeper | None, store: Store) -> str:
-    if keeper is None:
-        return "interrupted before the first launch"
-    return (
-        f"interrupted: {keeper.launches} launches are kept in run {keeper.run_id} of store {store.location}"
-    )

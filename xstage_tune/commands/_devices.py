@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from xstage_tune.commands.calibrate import PathChoice
 from xstage_tune.errors import UsageError
 
 if TYPE_CHECKING:
     from xstage_tune.devices.base import StorePath
 
+
+class PathChoice(StrEnum):
+    """``--path``."""
+
+    AUTO = "auto"
+    PEER = "peer"
+    HOST = "host"
+    LOCAL = "local"
+
+
+PathOption = Annotated[
+    PathChoice, typer.Option("--path", help="Whose memory is stored to; auto: the platform's.")
+]
 #: Options of ``--path``; None leaves it to the platform.
 PATHS: dict[PathChoice, StorePath | None] = {
     PathChoice.AUTO: None,

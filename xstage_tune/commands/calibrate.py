@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+from contextlib import closing
 from dataclasses import asdict, replace
 from enum import StrEnum
 from pathlib import Path
@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from xstage_tune.commands._devices import PathChoice
 from xstage_tune.commands._options import FormatOption, OutputFormat, StoreOption
+from xstage_tune.commands._runs import notify, run_session
 from xstage_tune.commands._targets import ForceOption, check_target
 from xstage_tune.errors import FindingError, UsageError
 
@@ -19,15 +21,6 @@ if TYPE_CHECKING:
     from xstage_tune.calibration.result import CalibrationResult
     from xstage_tune.calibration.session import StoredCalibration
     from xstage_tune.devices.base import BurstDevice
-
-
-class PathChoice(StrEnum):
-    """``--path``."""
-
-    AUTO = "auto"
-    PEER = "peer"
-    HOST = "host"
-    LOCAL = "local"
 
 
 class FlavourChoice(StrEnum):
@@ -76,26 +69,14 @@ def calibrate(
 ) -> None:
     """Measure how remote stores drain: T0, R and Q of one path, validated on points not fitted to."""
     from xstage_tune.calibration.session import run_calibration
-    from xstage_tune.devices.select import open_device
-    from xstage_tune.report.progress import SweepProgress
+    from xstage_tune.devices.open_bursts import open_device
     from xstage_tune.store.facade import Store
 
     _check_targets(out, plot, record, force)
-    opened = open_device(device, _notify)
-    try:
+    with closing(open_device(device, notify)) as opened:
         request = _request(opened, path, store_flavour, budget, seed)
-        with Store.open(store) as kept, SweepProgress("calibrating") as progress:
-            calibration = run_calibration(
-                opened,
-                request,
-                kept,
-                argv=("xstage-tune", *sys.argv[1:]),
-                progress=progress,
-                record=record,
-                force=force,
-            )
-    finally:
-        opened.close()
+        with Store.open(store) as kept:
+            calibration = run_session(run_calibration, "calibrating", opened, request, kept, record, force)
     result = calibration.result
     profile = None if result.refused else _write_profile(opened, calibration, out, force)
     if plot is not None:
@@ -105,10 +86,6 @@ def calibrate(
     if refusals:
         more = f" (and {len(refusals) - 1} more)" if len(refusals) > 1 else ""
         raise FindingError(f"no profile written: {refusals[0].message}{more}", refusals[0].hint)
-
-
-def _notify(message: str) -> None:
-    print(f"xstage-tune: {message}", file=sys.stderr)
 
 
 def _check_targets(out: Path | None, plot: Path | None, record: Path | None, force: bool) -> None:
@@ -133,11 +110,11 @@ def _request(
     """What to measure: as asked; else, on a recording, as recorded; else everything."""
     from xstage_tune.calibration.request import CalibrationRequest
     from xstage_tune.devices.base import STORE_FLAVOURS
-    from xstage_tune.devices.replay import ReplayDevice
+    from xstage_tune.devices.burst_replay import ReplayedBursts
 
     paths = device.describe().paths
     chosen = CalibrationRequest("peer" if "peer" in paths else "host", STORE_FLAVOURS)
-    if isinstance(device, ReplayDevice):
+    if isinstance(device, ReplayedBursts):
         chosen = CalibrationRequest(**asdict(device.request))
     changes: dict[str, Any] = {}
     if path is not PathChoice.AUTO:
@@ -149,7 +126,7 @@ def _request(
     if seed is not None:
         changes["seed"] = seed
     request = replace(chosen, **changes)
-    if isinstance(device, ReplayDevice) and request != chosen:
+    if isinstance(device, ReplayedBursts) and request != chosen:
         shown = asdict(chosen) | {"flavours": "+".join(chosen.flavours)}
         differing = [key for key in changes if getattr(request, key) != getattr(chosen, key)]
         recorded = ", ".join(f"{key} {shown[key]}" for key in differing)
@@ -173,7 +150,7 @@ def _write_profile(
         out = user_platforms_dir() / f"{profile.name}.toml"
         if out.exists() and not force:
             older, out = out, out.with_name(f"{profile.name}-{calibration.run_id}.toml")
-            _notify(f"{older} is kept (--force replaces it); the new profile goes beside it")
+            notify(f"{older} is kept (--force replaces it); the new profile goes beside it")
     save_platform(profile, out, force=force)
     return out
 

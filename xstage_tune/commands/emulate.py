@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import sys
+from contextlib import closing, nullcontext
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from xstage_tune.commands._devices import PATHS, refuse_options
+from xstage_tune.commands._devices import PATHS, PathChoice, PathOption, refuse_options
 from xstage_tune.commands._options import FormatOption, OutputFormat, SetOption, StoreOption
+from xstage_tune.commands._runs import notify, run_session, show_result
 from xstage_tune.commands._targets import ForceOption, check_target
-from xstage_tune.commands.calibrate import PathChoice
 from xstage_tune.errors import DeviceError, UsageError
 
 if TYPE_CHECKING:
-    from xstage_tune.devices.open_skeletons import SkeletonSpec
     from xstage_tune.devices.skeletons import SkeletonDevice
+    from xstage_tune.devices.spec import DeviceSpec
     from xstage_tune.emulation.options import EmulationOptions
-    from xstage_tune.emulation.request import EmulationRequest
     from xstage_tune.emulation.result import EmulationResult
-    from xstage_tune.store.facade import Store
 
 
 class ScheduleChoice(StrEnum):
@@ -80,9 +78,7 @@ def emulate(
             help="auto (a GPU, else the simulator), cuda[:N], simulator, or replay[:NAME|FILE.xsemu]."
         ),
     ] = "auto",
-    path: Annotated[
-        PathChoice, typer.Option(help="Whose memory is stored to; auto: the platform's.")
-    ] = PathChoice.AUTO,
+    path: PathOption = PathChoice.AUTO,
     store_flavour: Annotated[
         FlavourChoice | None,
         typer.Option(help="Register stores of 16 bytes, or bulk copies.", show_default="the config's"),
@@ -142,7 +138,7 @@ def emulate(
     spec = parse_spec(device)
     if spec.kind == "replay":
         refuse_options(context, "emulate anew with --device cuda or simulator")
-        _show(_replay(spec, store), output)
+        _show(_replay(spec.which, store), output)
         return
     if workload is None:
         raise UsageError("--workload is missing", "one of: xstage-tune workloads list")
@@ -166,86 +162,49 @@ def emulate(
     _show(_emulate(options, spec, store, record, force), output)
 
 
-def _replay(spec: SkeletonSpec, store: str | None) -> EmulationResult:
+def _replay(which: str, store: str | None) -> EmulationResult:
     from xstage_tune.devices.open_skeletons import open_replay
     from xstage_tune.emulation.request import request_from_keys
+    from xstage_tune.emulation.session import run_emulation
     from xstage_tune.store.facade import Store
 
-    device = open_replay(spec)
-    try:
-        with Store.open(store) as kept:
-            return _run(device, request_from_keys(device.request, device.identity), kept)
-    finally:
-        device.close()
+    with closing(open_replay(which)) as device, Store.open(store) as kept:
+        request = request_from_keys(device.request, device.identity)
+        return run_session(run_emulation, "emulating", device, request, kept)
 
 
 def _emulate(
-    options: EmulationOptions, spec: SkeletonSpec, store: str | None, record: Path | None, force: bool
+    options: EmulationOptions, spec: DeviceSpec, store: str | None, record: Path | None, force: bool
 ) -> EmulationResult:
     from xstage_tune.devices.simulator.skeletons import SimulatedSkeletons
     from xstage_tune.emulation.options import make_request
+    from xstage_tune.emulation.session import run_emulation
     from xstage_tune.store.facade import Store
 
     gpu = _open_gpu(spec)
-    try:
-        with Store.open(store) as kept:
-            request = make_request(options, gpu.describe() if gpu else None, kept)
-            device = gpu or SimulatedSkeletons(request.platform, seed=request.seed)
-            return _run(device, request, kept, record, force)
-    finally:
-        if gpu is not None:
-            gpu.close()
+    with closing(gpu) if gpu else nullcontext(), Store.open(store) as kept:
+        request = make_request(options, gpu.describe() if gpu else None, kept)
+        device = gpu or SimulatedSkeletons(request.platform, seed=request.seed)
+        return run_session(run_emulation, "emulating", device, request, kept, record, force)
 
 
-def _open_gpu(spec: SkeletonSpec) -> SkeletonDevice | None:
+def _open_gpu(spec: DeviceSpec) -> SkeletonDevice | None:
     """The GPU to run on; None to simulate, which ``auto`` says on stderr."""
     from xstage_tune.devices import open_skeletons
 
     if spec.kind == "simulator":
         return None
     try:
-        return open_skeletons.open_cuda_skeletons(spec.which or "0")
+        return open_skeletons.open_cuda_skeletons(spec.which)
     except DeviceError as error:
         if spec.kind == "cuda":
             raise
-        print(f"xstage-tune: no GPU to run on: {error.message}; simulating", file=sys.stderr)
+        notify(f"no GPU to run on: {error.message}; simulating")
         return None
 
 
-def _run(
-    device: SkeletonDevice,
-    request: EmulationRequest,
-    store: Store,
-    record: Path | None = None,
-    force: bool = False,
-) -> EmulationResult:
-    from xstage_tune.emulation.session import run_emulation
-    from xstage_tune.report.progress import SweepProgress
-
-    with SweepProgress("emulating") as progress:
-        return run_emulation(
-            device,
-            request,
-            store,
-            argv=("xstage-tune", *sys.argv[1:]),
-            progress=progress,
-            record=record,
-            force=force,
-        )
-
-
 def _show(result: EmulationResult, output: OutputFormat) -> None:
-    from xstage_tune.report.emit import emit_json
     from xstage_tune.report.emulation_figure import sweep_figure
     from xstage_tune.report.emulation_tables import emulation_report
-    from xstage_tune.report.tables import result_console
-    from xstage_tune.report.terminal_plot import TerminalPlot
 
-    if output is OutputFormat.JSON:
-        emit_json(result.keys())
-        return
-    console = result_console()
-    console.print(emulation_report(result))
-    if result.request.sweep is not None:
-        console.print(TerminalPlot(sweep_figure(result)))
-    console.print(f"run {result.run_id}", markup=False)
+    show_result(result, output, emulation_report, sweep_figure)

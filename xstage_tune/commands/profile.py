@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import sys
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from xstage_tune.commands._devices import PATHS, refuse_options
+from xstage_tune.commands._devices import PATHS, PathChoice, PathOption, refuse_options
 from xstage_tune.commands._options import FormatOption, OutputFormat, SetOption, StoreOption
+from xstage_tune.commands._runs import run_session, show_result
 from xstage_tune.commands._targets import ForceOption, check_target
-from xstage_tune.commands.calibrate import PathChoice
 from xstage_tune.errors import UsageError
 
 if TYPE_CHECKING:
-    from xstage_tune.devices.attention_profiles import ProfileDevice
-    from xstage_tune.devices.open_profiles import ProfileSpec
     from xstage_tune.profiling.options import ProfileOptions
-    from xstage_tune.profiling.request import ProfileRequest
     from xstage_tune.profiling.result import ProfileResult
-    from xstage_tune.store.facade import Store
 
 
 def profile(
@@ -39,9 +35,7 @@ def profile(
     device: Annotated[
         str, typer.Option(help="auto (the first GPU), cuda[:N], or replay[:NAME|FILE.xsprof].")
     ] = "auto",
-    path: Annotated[
-        PathChoice, typer.Option(help="Whose memory is stored to; auto: the platform's.")
-    ] = PathChoice.AUTO,
+    path: PathOption = PathChoice.AUTO,
     sweep: Annotated[
         str | None, typer.Option(metavar="tokens=VALUES", help="For example tokens=1024,2048,4096.")
     ] = None,
@@ -77,7 +71,7 @@ def profile(
     spec = parse_spec(device)
     if spec.kind == "replay":
         refuse_options(context, "profile anew with --device cuda")
-        _show(_replay(spec, store), output)
+        _show(_replay(spec.which, store), output)
         return
     if workload is None:
         raise UsageError("--workload is missing", "one of: xstage-tune workloads list")
@@ -91,73 +85,36 @@ def profile(
         repeats=repeats,
         seed=seed,
     )
-    _show(_profile(options, spec, store, record, force), output)
+    _show(_profile(options, spec.which, store, record, force), output)
 
 
-def _replay(spec: ProfileSpec, store: str | None) -> ProfileResult:
+def _replay(which: str, store: str | None) -> ProfileResult:
     from xstage_tune.devices.open_profiles import open_replay
     from xstage_tune.profiling.request import request_from_keys
+    from xstage_tune.profiling.session import run_profile
     from xstage_tune.store.facade import Store
 
-    device = open_replay(spec)
-    try:
-        with Store.open(store) as kept:
-            return _run(device, request_from_keys(device.request, device.identity), kept)
-    finally:
-        device.close()
+    with closing(open_replay(which)) as device, Store.open(store) as kept:
+        request = request_from_keys(device.request, device.identity)
+        return run_session(run_profile, "profiling", device, request, kept)
 
 
 def _profile(
-    options: ProfileOptions, spec: ProfileSpec, store: str | None, record: Path | None, force: bool
+    options: ProfileOptions, which: str, store: str | None, record: Path | None, force: bool
 ) -> ProfileResult:
     from xstage_tune.devices import open_profiles
     from xstage_tune.profiling.options import attention_workload, make_request
+    from xstage_tune.profiling.session import run_profile
     from xstage_tune.store.facade import Store
 
     workload = attention_workload(options)
-    gpu = open_profiles.open_cuda_profiles(spec.which)
-    try:
-        with Store.open(store) as kept:
-            request = make_request(options, workload, gpu.describe(), kept)
-            return _run(gpu, request, kept, record, force)
-    finally:
-        gpu.close()
-
-
-def _run(
-    device: ProfileDevice,
-    request: ProfileRequest,
-    store: Store,
-    record: Path | None = None,
-    force: bool = False,
-) -> ProfileResult:
-    from xstage_tune.profiling.session import run_profile
-    from xstage_tune.report.progress import SweepProgress
-
-    with SweepProgress("profiling") as progress:
-        return run_profile(
-            device,
-            request,
-            store,
-            argv=("xstage-tune", *sys.argv[1:]),
-            progress=progress,
-            record=record,
-            force=force,
-        )
+    with closing(open_profiles.open_cuda_profiles(which)) as gpu, Store.open(store) as kept:
+        request = make_request(options, workload, gpu.describe(), kept)
+        return run_session(run_profile, "profiling", gpu, request, kept, record, force)
 
 
 def _show(result: ProfileResult, output: OutputFormat) -> None:
-    from xstage_tune.report.emit import emit_json
     from xstage_tune.report.profile_figure import sweep_figure
     from xstage_tune.report.profile_tables import profile_report
-    from xstage_tune.report.tables import result_console
-    from xstage_tune.report.terminal_plot import TerminalPlot
 
-    if output is OutputFormat.JSON:
-        emit_json(result.keys())
-        return
-    console = result_console()
-    console.print(profile_report(result))
-    if result.request.sweep is not None:
-        console.print(TerminalPlot(sweep_figure(result)))
-    console.print(f"run {result.run_id}", markup=False)
+    show_result(result, output, profile_report, sweep_figure)

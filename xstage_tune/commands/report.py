@@ -52,20 +52,22 @@ def report(
 
 
 def _run_page(store: Store, run_id: str) -> str:
-    from xstage_tune.report import stored_profile
+    from xstage_tune.devices.attention_recording import PROFILE
+    from xstage_tune.devices.skeleton_recording import EMULATION
     from xstage_tune.report.emulation_page import render_emulation
     from xstage_tune.report.profile_page import render_profile
     from xstage_tune.report.run_report import render_run
     from xstage_tune.report.stored_calibration import rebuild_calibration
-    from xstage_tune.report.stored_emulation import KIND, rebuild_emulation
+    from xstage_tune.report.stored_emulation import rebuild_emulation
+    from xstage_tune.report.stored_profile import rebuild_profile
     from xstage_tune.report.stored_runs import find_reportable
 
     run = find_reportable(store, run_id)
     launches = store.launches(run.id)
-    if run.kind == KIND:
+    if run.kind == EMULATION.command:
         return render_emulation(run, rebuild_emulation(store, run), launches)
-    if run.kind == stored_profile.KIND:
-        return render_profile(run, stored_profile.rebuild_profile(store, run), launches)
+    if run.kind == PROFILE.command:
+        return render_profile(run, rebuild_profile(store, run), launches)
     return render_run(run, rebuild_calibration(store, run), launches)
 
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import zipfile
 import zlib
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Self, TypeVar
+from typing import Generic, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -30,30 +30,43 @@ from xstage_tune.store.chunks import (
 
 Manifest = TypeVar("Manifest")
 
+#: The shipped recording that replays unless another is named.
+DEFAULT_RECORDING = "h200-host"
 #: What reading a member of a damaged zip may raise.
 _UNREADABLE = (zipfile.BadZipFile, zlib.error, KeyError, OSError)
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveKind(Generic[Manifest]):
+    """A kind of recording.
+
+    Args:
+        suffix: of its files.
+        member: name of the manifest in the archive.
+        command: what records it, as a hint names it; its runs are of this kind in the store.
+        manifest: how the manifest is written and read.
+    """
+
+    suffix: str
+    member: str
+    command: str
+    manifest: TypeAdapter[Manifest]
 
 
 def _members(number: int) -> tuple[str, str]:
     return f"{number:05d}.spans", f"{number:05d}.lanes"
 
 
-class ArchiveWriter:
-    """Writes an archive, which takes its name when all of it is whole.
+class ArchiveWriter(Generic[Manifest]):
+    """An archive that is being written.
 
     Args:
-        manifest: its name, and what gives its text at the end.
-
-    Raises:
-        UsageError: the file exists and ``force`` is off, or cannot be written.
+        manifest: written at the end, as it is then: it grows with what is kept.
     """
 
-    def __init__(self, file: Path, manifest: tuple[str, Callable[[], bytes]], *, force: bool) -> None:
-        self._manifest = manifest
-        self._exits = ExitStack()
-        opened = self._exits.enter_context(whole_file(file, force=force))
-        self._zip = zipfile.ZipFile(opened, "w", zipfile.ZIP_STORED)
-        self._exits.push(self._finish)
+    def __init__(self, archive: zipfile.ZipFile, manifest: Manifest) -> None:
+        self.manifest = manifest
+        self._zip = archive
 
     def add_table(self, number: int, table: SpanTable) -> None:
         """Keep the spans and lanes of run ``number``.
@@ -69,37 +82,31 @@ class ArchiveWriter:
         """Keep something else, deflated; raises as :meth:`add_table`."""
         self._zip.writestr(name, data, zipfile.ZIP_DEFLATED)
 
-    def __enter__(self) -> Self:
-        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._exits.__exit__(kind, error, trace)
-
-    def _finish(
-        self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None
-    ) -> None:
-        """End the zip; its manifest is written last, and only where nothing went wrong."""
-        name, text = self._manifest
-        with self._zip:
-            if kind is None:
-                # Points, launches and states are small and alike: the one member that is worth deflating.
-                self._zip.writestr(name, text(), zipfile.ZIP_DEFLATED)
-
-
-class Archive:
-    """An archive opened for replay; spans are decoded run by run.
-
-    Args:
-        command: what records such a file, as a hint names it.
+@contextmanager
+def new_archive(
+    file: Path, kind: ArchiveKind[Manifest], manifest: Manifest, *, force: bool = False
+) -> Iterator[ArchiveWriter[Manifest]]:
+    """A block that writes an archive, which takes its name at the end, when all of it is whole.
 
     Raises:
-        UsageError: the file is missing, or truncated.
+        UsageError: the file exists and ``force`` is off, or cannot be written.
+    """
+    with whole_file(file, force=force) as opened, zipfile.ZipFile(opened, "w", zipfile.ZIP_STORED) as archive:
+        yield ArchiveWriter(archive, manifest)
+        # Points, launches and states are small and alike: the one member that is worth deflating.
+        archive.writestr(kind.member, kind.manifest.dump_json(manifest), zipfile.ZIP_DEFLATED)
+
+
+class Archive(Generic[Manifest]):
+    """An archive opened for replay; spans are decoded run by run.
+
+    Raises:
+        UsageError: the file is missing, truncated, damaged, of another version, or of another kind.
     """
 
-    def __init__(self, file: Path, command: str) -> None:
-        self._file, self._command = file, command
+    def __init__(self, file: Path, kind: ArchiveKind[Manifest]) -> None:
+        self.file, self.kind = file, kind
         try:
             self._zip = zipfile.ZipFile(file)
         except FileNotFoundError:
@@ -108,21 +115,7 @@ class Archive:
             raise UsageError(f"cannot read recording {file}: {error.strerror}", "check the path") from None
         except zipfile.BadZipFile as error:
             raise self.damaged(f"it is truncated or no recording ({error})") from None
-
-    def manifest(self, name: str, adapter: TypeAdapter[Manifest]) -> Manifest:
-        """The manifest.
-
-        Raises:
-            UsageError: it is damaged, of another version, or of another kind of recording.
-        """
-        try:
-            return adapter.validate_json(self._zip.read(name))
-        except _UNREADABLE as error:
-            raise self.damaged(f"it is truncated or no recording ({error})") from None
-        except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(str(part) for part in first["loc"])
-            raise self.damaged(f"{name}: {where}: {first['msg']}") from None
+        self.manifest = self._manifest()
 
     def table(self, number: int) -> SpanTable:
         """Spans and lanes of run ``number``.
@@ -154,17 +147,29 @@ class Archive:
     def damaged(self, reason: str) -> UsageError:
         """What to raise of a file that cannot be replayed."""
         return UsageError(
-            f"recording {self._file} cannot be replayed: {reason}",
-            f"copy the file again, or record anew with: xstage-tune {self._command} --record FILE",
+            f"recording {self.file} cannot be replayed: {reason}",
+            f"copy the file again, or record anew with: xstage-tune {self.kind.command} --record FILE",
         )
 
+    def _manifest(self) -> Manifest:
+        name = self.kind.member
+        try:
+            return self.kind.manifest.validate_json(self._zip.read(name))
+        except _UNREADABLE as error:
+            raise self.damaged(f"it is truncated or no recording ({error})") from None
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(str(part) for part in first["loc"])
+            raise self.damaged(f"{name}: {where}: {first['msg']}") from None
 
-def shipped_file(name: str, suffix: str) -> Path:
-    """File of a shipped recording, or ``name`` itself where it is a path.
+
+def recording_file(name: str, suffix: str) -> Path:
+    """File of a shipped recording, of :data:`DEFAULT_RECORDING` where none is named; or ``name``, a path.
 
     Raises:
         UsageError: no shipped recording of this suffix has that name.
     """
+    name = name or DEFAULT_RECORDING
     if "/" in name or name.endswith(suffix):
         return Path(name)
     folder = data_dir("profiles") / "recordings"

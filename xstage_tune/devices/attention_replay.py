@@ -2,43 +2,20 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from xstage_tune.devices.attention_profiles import NO_SPANS, Implementation, ProfileCase, ProfileLaunch
-from xstage_tune.devices.attention_recording import ProfileRecording, case_sha256
-from xstage_tune.devices.base import DeviceDescription
-from xstage_tune.errors import UsageError
-
-DEFAULT_RECORDING = "h200-host"
+from xstage_tune.devices.attention_recording import PROFILE, RecordedLaunch, case_sha256
+from xstage_tune.devices.launch_replay import ReplayedLaunches
 
 
-class ReplayedProfiles:
+class ReplayedProfiles(ReplayedLaunches[RecordedLaunch]):
     """Answers the n-th of each kind of launch of an implementation with the n-th that was recorded."""
 
     def __init__(self, file: Path) -> None:
-        self._file = file
-        self._recording = ProfileRecording(file)
-        self._numbers: dict[tuple[str, str, str], list[int]] = defaultdict(list)
-        for number, launch in enumerate(self._recording.manifest.launches):
-            self._numbers[launch.label, launch.implementation, launch.figures.what].append(number)
-        self._replayed: Counter[tuple[str, str, str]] = Counter()
-        self.identity = f"{self._recording.manifest.identity}, replayed"
-
-    @property
-    def request(self) -> Mapping[str, Any]:
-        """Keys of the request that was recorded: the one that replays."""
-        return self._recording.manifest.request
-
-    def describe(self) -> DeviceDescription:
-        """The recorded GPU, marked as replayed."""
-        return replace(self._recording.manifest.device, kind="replay")
-
-    def label_launches(self, run_id: str) -> None:
-        """Nothing to label: no kernel is launched."""
+        super().__init__(
+            file, PROFILE, lambda launch: (launch.label, launch.implementation, launch.figures.what)
+        )
 
     def prepare(self, case: ProfileCase) -> ReplayedProfile:
         """See :class:`~xstage_tune.devices.attention_profiles.ProfileDevice`."""
@@ -50,34 +27,18 @@ class ReplayedProfiles:
         Raises:
             UsageError: it was not recorded, was of another case, or its data are damaged.
         """
-        key = case.label, implementation, what
-        numbers, turn = self._numbers[key], self._replayed[key]
-        if turn >= len(numbers):
-            kind = f"{implementation}{f' of {case.label}' if case.label else ''} ({what})"
-            raise self._refused(f"has {len(numbers)} launches of {kind}, not {turn + 1}")
-        self._replayed[key] += 1
-        number = numbers[turn]
-        launch = self._recording.manifest.launches[number]
+        shown = f"{implementation}{f' of {case.label}' if case.label else ''} ({what})"
+        number, launch = self.take((case.label, implementation, what), shown)
         if launch.case_sha256 != case_sha256(case):
-            raise self._refused(f"is of another case: this version makes another one of '{case.label}'")
+            raise self.refused(f"is of another case: this version makes another one of '{case.label}'")
         return ProfileLaunch(
             case=case,
             implementation=implementation,
             producers=launch.producers,
             figures=launch.figures,
-            table=self._recording.table(number) if what == "spans" else NO_SPANS,
+            table=self.recording.table(number) if what == "spans" else NO_SPANS,
             verification=launch.verification,
             launch=launch.launch,
-        )
-
-    def close(self) -> None:
-        """Close the recording."""
-        self._recording.close()
-
-    def _refused(self, what: str) -> UsageError:
-        return UsageError(
-            f"recording {self._file} {what}",
-            "record anew with: xstage-tune profile --device cuda --record FILE",
         )
 
 

@@ -97,6 +97,12 @@ class LaunchInfo:
     before: GpuState | None = None
     after: GpuState | None = None
 
+    @property
+    def throttled(self) -> bool:
+        """Whether the GPU was slowed down before or after the run."""
+        states = (state for state in (self.before, self.after) if state)
+        return any(throttling(state.throttle_reasons) for state in states)
+
 
 @dataclass(frozen=True, slots=True)
 class BurstRun:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from statistics import median
 
 import numpy as np
 
@@ -62,6 +64,12 @@ def figures_of(run: SkeletonRun) -> LaunchFigures:
         dependency_wait_ns=total["dependency_wait_ns"] / streams.sms,
         tensor_active=_ratio(total["mainloop_ns"], run.makespan_ns * streams.sms) or 0.0,
     )
+
+
+def median_of(launches: Sequence[LaunchFigures], of: Callable[[LaunchFigures], float | None]) -> float | None:
+    """Median of a figure over launches; None where they have none."""
+    values = [value for launch in launches if (value := of(launch)) is not None]
+    return median(values) if values else None
 
 
 def _ratio(total: float, count: float) -> float | None:

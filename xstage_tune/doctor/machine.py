@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from xstage_tune.assets import data_dir
-from xstage_tune.devices import skeleton_recording
+from xstage_tune.devices.archive import Archive
+from xstage_tune.devices.burst_recording import CALIBRATION
 from xstage_tune.devices.cuda.cache import cache_folder
 from xstage_tune.devices.cuda.compiler import compile_kernel
 from xstage_tune.devices.cuda.variants import VERIFY
-from xstage_tune.devices.recording import SUFFIX, Recording
+from xstage_tune.devices.skeleton_recording import EMULATION, recorded_totals
 from xstage_tune.doctor.report import Check
 from xstage_tune.errors import DeviceError, XStageError
 from xstage_tune.platforms.loader import list_platforms, load_platform
@@ -121,7 +122,7 @@ def _profiles(name: str, found: Iterable[str], load: Callable[[str], object]) ->
 def shipped_recordings() -> list[str]:
     """Names of the recordings that come with the tool."""
     folder = data_dir("profiles") / "recordings"
-    return sorted(file.stem for file in folder.glob(f"*{SUFFIX}"))
+    return sorted(file.stem for file in folder.glob(f"*{CALIBRATION.suffix}"))
 
 
 def check_recordings() -> Iterator[Check]:
@@ -130,19 +131,19 @@ def check_recordings() -> Iterator[Check]:
     if not names:
         yield Check("recordings", "warn", "none is shipped", "pip install --force-reinstall xstage-tune")
     for name in names:
-        yield _recording(name, data_dir("profiles") / "recordings" / f"{name}{SUFFIX}")
-    for file in sorted((data_dir("profiles") / "recordings").glob(f"*{skeleton_recording.SUFFIX}")):
+        yield _recording(name, data_dir("profiles") / "recordings" / f"{name}{CALIBRATION.suffix}")
+    for file in sorted((data_dir("profiles") / "recordings").glob(f"*{EMULATION.suffix}")):
         yield _emulation(file)
 
 
 def _emulation(file: Path) -> Check:
     name = f"emulation.{file.stem}"
     try:
-        recording = skeleton_recording.SkeletonRecording(file)
+        recording = Archive(file, EMULATION)
         launches = len(recording.manifest.launches)
         for number in range(launches):
             recording.table(number)
-            recording.totals(number)
+            recorded_totals(recording, number)
         recording.close()
     except XStageError as error:
         return Check(name, "fail", error.message, error.hint)
@@ -152,7 +153,7 @@ def _emulation(file: Path) -> Check:
 
 def _recording(name: str, file: Path) -> Check:
     try:
-        recording = Recording(file)
+        recording = Archive(file, CALIBRATION)
         runs = len(recording.manifest.runs)
         for number in range(runs):
             recording.table(number)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from xstage_tune.devices.base import BurstDevice, DeviceDescription
 from xstage_tune.devices.cuda.nvml import open_monitors
-from xstage_tune.devices.select import open_device
+from xstage_tune.devices.open_bursts import open_device
 from xstage_tune.doctor.gpu import CHECKED_PATHS, check_driver, check_gpus, check_paths
 from xstage_tune.doctor.machine import (
     check_compiler,

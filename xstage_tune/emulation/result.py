@@ -9,9 +9,8 @@ from statistics import median
 from typing import Any
 
 from xstage_tune.configs.loader import config_keys
-from xstage_tune.devices.base import LaunchInfo, throttling
 from xstage_tune.devices.simulator.skeletons import SimulatedSkeletons
-from xstage_tune.devices.skeleton_figures import LaunchFigures
+from xstage_tune.devices.skeleton_figures import LaunchFigures, median_of
 from xstage_tune.emulation.cases import WITHOUT_STORES, EmulationCase, cases_of, skeleton_of
 from xstage_tune.emulation.prediction import ClosedForm, Landmarks, closed_form, landmarks, simulated
 from xstage_tune.emulation.request import EmulationRequest
@@ -214,18 +213,6 @@ def conclude(
         )
     found = landmarks(request) if request.predicted else Landmarks()
     return EmulationResult(run_id, request, device, device_name, tuple(results), found, throttled_launches)
-
-
-def was_throttled(launch: LaunchInfo) -> bool:
-    """Whether the GPU was slowed down before or after a launch."""
-    states = (state for state in (launch.before, launch.after) if state)
-    return any(throttling(state.throttle_reasons) for state in states)
-
-
-def median_of(launches: Sequence[LaunchFigures], of: Callable[[LaunchFigures], float | None]) -> float | None:
-    """Median of a figure over launches; None where they have none."""
-    values = [value for launch in launches if (value := of(launch)) is not None]
-    return median(values) if values else None
 
 
 def error_pct(predicted: float | None, emulated: float | None) -> float | None:

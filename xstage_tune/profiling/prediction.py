@@ -9,8 +9,7 @@ from statistics import median
 from xstage_tune.audit.attention import audit_attention
 from xstage_tune.devices.fused_skeleton import fused_skeleton
 from xstage_tune.devices.simulator.skeletons import SimulatedSkeletons
-from xstage_tune.devices.skeleton_figures import LaunchFigures, figures_of
-from xstage_tune.emulation.result import median_of
+from xstage_tune.devices.skeleton_figures import LaunchFigures, figures_of, median_of
 from xstage_tune.profiling.request import ProfileRequest
 from xstage_tune.workloads.schema import AttentionWorkload
 

@@ -3,36 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import ExitStack
 from pathlib import Path
-from typing import Protocol
 
+from xstage_tune.devices.archive import ArchiveWriter
 from xstage_tune.devices.attention_profiles import ProfileDevice, ProfileLaunch
-from xstage_tune.devices.attention_recording import ProfileRecordingWriter
-from xstage_tune.emulation.result import was_throttled
-from xstage_tune.errors import RunInterrupted
+from xstage_tune.devices.attention_recording import PROFILE, RecordedLaunch, record_launch
+from xstage_tune.devices.launch_recording import LaunchManifest
+from xstage_tune.kept_run import Progress, kept_launches
 from xstage_tune.profiling.prediction import predict
 from xstage_tune.profiling.procedure import profile
 from xstage_tune.profiling.request import ProfileRequest
 from xstage_tune.profiling.result import Outcome, ProfileResult, conclude
 from xstage_tune.store.facade import Store
 from xstage_tune.store.runs import RunWriter
-
-KIND = "profile"
-#: Of a run's parameters: what ran the kernels. The rest are the request's keys.
-DEVICE_KEY = "device"
-
-
-class Progress(Protocol):
-    """Shows how far the launches are."""
-
-    def planned(self, total: int) -> None:
-        """Say how many there are."""
-        ...
-
-    def advance(self, label: str) -> None:
-        """Count one as done."""
-        ...
 
 
 def run_profile(
@@ -57,37 +40,18 @@ def run_profile(
     """
     # First, since a platform that lacks something is found in a second and a sweep takes minutes.
     predictions = {value: predict(request, value) for value in request.values()}
-    description = device.describe()
-    keeper: _Keeper | None = None
-    try:
-        with ExitStack() as stack:
-            recording = None
-            if record is not None:
-                recording = stack.enter_context(
-                    ProfileRecordingWriter(record, description, device.identity, request.keys(), force=force)
-                )
-            run = stack.enter_context(
-                store.begin_run(
-                    kind=KIND,
-                    argv=argv,
-                    device=description,
-                    seed=request.seed,
-                    parameters={**request.keys(), DEVICE_KEY: device.identity},
-                    path=request.path,
-                )
-            )
-            keeper = _Keeper(run, recording, progress)
-            device.label_launches(run.id)
-            profile(device, request, keeper)
-    except KeyboardInterrupt:
-        raise RunInterrupted(_interrupted(keeper, store), "run the same command again") from None
+    device_name = device.describe().name
+    kept = kept_launches(device, request, store, PROFILE, argv=argv, record=record, force=force)
+    with kept as (run, recording):
+        keeper = _Keeper(run, recording, progress)
+        profile(device, request, keeper)
     return conclude(
         request,
         keeper.outcomes,
         predictions,
         run_id=run.id,
         device=device.identity,
-        device_name=description.name,
+        device_name=device_name,
         throttled_launches=keeper.throttled,
     )
 
@@ -95,9 +59,13 @@ def run_profile(
 class _Keeper:
     """Keeps each launch as soon as it is made."""
 
-    def __init__(self, run: RunWriter, recording: ProfileRecordingWriter | None, progress: Progress) -> None:
+    def __init__(
+        self,
+        run: RunWriter,
+        recording: ArchiveWriter[LaunchManifest[RecordedLaunch]] | None,
+        progress: Progress,
+    ) -> None:
         self._run, self._recording, self._progress = run, recording, progress
-        self.run_id = run.id
         self.outcomes: list[Outcome] = []
         self.throttled = 0
 
@@ -107,19 +75,10 @@ class _Keeper:
 
     def done(self, launch: ProfileLaunch) -> None:
         """See ``ProfileObserver``."""
-        self._run.add_profile(len(self.outcomes), launch)
+        self._run.add_profile(self._run.launches, launch)
         if self._recording is not None:
-            self._recording.add(launch)
+            record_launch(self._recording, launch)
         label = launch.case.label
         self.outcomes.append(Outcome(label, launch.implementation, launch.figures, launch.verification))
-        self.throttled += was_throttled(launch.launch)
+        self.throttled += launch.launch.throttled
         self._progress.advance(f"{launch.implementation}{f', {label}' if label else ''}")
-
-
-def _interrupted(keeper: _Keeper | None, store: Store) -> str:
-    if keeper is None:
-        return "interrupted before the first launch"
-    return (
-        f"interrupted: {len(keeper.outcomes)} launches are kept in run {keeper.run_id} of store "
-        f"{store.location}"
-    )

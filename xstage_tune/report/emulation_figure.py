@@ -7,8 +7,9 @@ from operator import attrgetter
 
 import numpy as np
 
+from xstage_tune.devices.skeleton_figures import median_of
 from xstage_tune.emulation.cases import WITHOUT_STORES
-from xstage_tune.emulation.result import CaseResult, EmulationResult, median_of
+from xstage_tune.emulation.result import CaseResult, EmulationResult
 from xstage_tune.report.distribution import quantile_curve
 from xstage_tune.report.drawing import Drawing
 from xstage_tune.report.figure import COLOUR_SLOTS, Axis, Figure, Floats, Panel

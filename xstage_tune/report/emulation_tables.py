@@ -9,10 +9,10 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from xstage_tune.configs.schema import KernelConfig, MegaMoeConfig
-from xstage_tune.devices.skeleton_figures import LaunchFigures
+from xstage_tune.devices.skeleton_figures import LaunchFigures, median_of
 from xstage_tune.emulation.cases import WITHOUT_STORES
 from xstage_tune.emulation.request import EmulationRequest
-from xstage_tune.emulation.result import CaseResult, EmulationResult, Residual, error_pct, median_of
+from xstage_tune.emulation.result import CaseResult, EmulationResult, Residual, error_pct
 from xstage_tune.report.format import ABSENT, duration, factor, percent
 from xstage_tune.report.study_words import workload_words
 from xstage_tune.report.tables import Column, TableData, render_table

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Sequence
 
 from xstage_tune.calibration.result import CalibrationResult
-from xstage_tune.devices.base import throttling
 from xstage_tune.platforms.schema import PlatformProfile
 from xstage_tune.report.format import byte_count, percent, rate
 from xstage_tune.report.html import calibration_blocks
@@ -76,8 +75,7 @@ def launches_table(launches: Sequence[StoredLaunch]) -> TableData:
             point.mode, point.path, point.flavour, info.kernel, str(info.registers), f"{info.spill_bytes} B",
         )  # fmt: skip
         counts[key] += 1
-        states = (state for state in (info.before, info.after) if state)
-        throttled[key] += any(throttling(state.throttle_reasons) for state in states)
+        throttled[key] += info.throttled
     columns = (
         Column("mode"), Column("path"), Column("stores"), Column("kernel"), Column("registers", "right"),
         Column("spills", "right"), Column("launches", "right"), Column("throttled", "right"),

@@ -19,8 +19,6 @@ from xstage_tune.store.models import Run
 
 Stored = TypeVar("Stored", CopyRate, DeviceDescription, CalibrationRequest)
 
-KIND = "calibrate"
-
 
 def rebuild_calibration(store: Store, run: Run) -> CalibrationResult:
     """Fit the stored launches again, for the curves that only they hold.

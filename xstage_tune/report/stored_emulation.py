@@ -7,14 +7,12 @@ from dataclasses import fields
 
 from xstage_tune.devices.skeleton_figures import LaunchFigures
 from xstage_tune.emulation.request import request_from_keys
-from xstage_tune.emulation.result import EmulationResult, conclude, was_throttled
-from xstage_tune.emulation.session import DEVICE_KEY, KIND
+from xstage_tune.emulation.result import EmulationResult, conclude
 from xstage_tune.errors import UsageError
+from xstage_tune.kept_run import DEVICE_KEY
 from xstage_tune.store.facade import Store
 from xstage_tune.store.launches import SkeletonPoint, StoredLaunch
 from xstage_tune.store.models import Run
-
-__all__ = ["KIND", "rebuild_emulation"]
 
 _FIGURES = frozenset(field.name for field in fields(LaunchFigures))
 
@@ -39,7 +37,7 @@ def rebuild_emulation(store: Store, run: Run) -> EmulationResult:
         run_id=run.id,
         device=run.parameters[DEVICE_KEY],
         device_name=run.environment.gpu_name,
-        throttled_launches=sum(was_throttled(launch.info) for launch in launches),
+        throttled_launches=sum(launch.info.throttled for launch in launches),
     )
 
 

@@ -5,17 +5,14 @@ from __future__ import annotations
 from pydantic import TypeAdapter, ValidationError
 
 from xstage_tune.devices.attention_profiles import Figures
-from xstage_tune.emulation.result import was_throttled
 from xstage_tune.errors import UsageError
+from xstage_tune.kept_run import DEVICE_KEY
 from xstage_tune.profiling.prediction import predict
 from xstage_tune.profiling.request import request_from_keys
 from xstage_tune.profiling.result import Outcome, ProfileResult, conclude
-from xstage_tune.profiling.session import DEVICE_KEY, KIND
 from xstage_tune.store.facade import Store
 from xstage_tune.store.launches import ProfilePoint, StoredLaunch
 from xstage_tune.store.models import Run
-
-__all__ = ["KIND", "rebuild_profile"]
 
 _FIGURES: TypeAdapter[Figures] = TypeAdapter(Figures)
 
@@ -38,7 +35,7 @@ def rebuild_profile(store: Store, run: Run) -> ProfileResult:
         run_id=run.id,
         device=run.parameters[DEVICE_KEY],
         device_name=run.environment.gpu_name,
-        throttled_launches=sum(was_throttled(launch.info) for launch in launches),
+        throttled_launches=sum(launch.info.throttled for launch in launches),
     )
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from xstage_tune.devices.attention_recording import PROFILE
+from xstage_tune.devices.burst_recording import CALIBRATION
+from xstage_tune.devices.skeleton_recording import EMULATION
 from xstage_tune.errors import UsageError
-from xstage_tune.report import stored_calibration, stored_emulation, stored_profile
 from xstage_tune.store.facade import Store
 from xstage_tune.store.models import Run
 
-_KINDS = (stored_calibration.KIND, stored_emulation.KIND, stored_profile.KIND)
+_KINDS = (CALIBRATION.command, EMULATION.command, PROFILE.command)
 
 
 def find_reportable(store: Store, run_id: str) -> Run:

@@ -37,6 +37,8 @@ class RunWriter:
     def __init__(self, database: Database, run_id: str) -> None:
         self._database = database
         self.id = run_id
+        #: Launches kept so far.
+        self.launches = 0
 
     def add_launch(self, sequence: int, burst: BurstRun, rank: int = 0) -> None:
         """Keep one launch. Further ranks of a launch add their spans to the first one's row.
@@ -48,6 +50,7 @@ class RunWriter:
         rows = chunk_rows(burst.table, rank)
         with self._database.writing() as session:
             launch = self._launch(session, sequence)
+            added = launch is None
             if launch is None:
                 launch = launch_row(self.id, sequence, burst)
                 session.add(launch)
@@ -57,6 +60,7 @@ class RunWriter:
             for row in rows:
                 row.launch_id = launch.id
             session.add_all(rows)
+        self.launches += added
 
     def add_skeleton(
         self, sequence: int, run: SkeletonRun, point: SkeletonPoint, measured: dict[str, Any]
@@ -93,6 +97,7 @@ class RunWriter:
             for row in rows:
                 row.launch_id = launch.id
             session.add_all(rows)
+        self.launches += 1
 
     def _launch(self, session: Session, sequence: int) -> Launch | None:
         return session.scalar(select(Launch).where(Launch.run_id == self.id, Launch.sequence == sequence))

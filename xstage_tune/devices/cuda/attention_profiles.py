@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import Self, TypeVar
+from typing import TypeVar
 
 from xstage_tune.devices.attention_check import (
     Bits,
@@ -62,15 +62,6 @@ class CudaProfiles:
         #: The GPU and the kernels: times of others are not comparable.
         self.identity = f"{gpu.device.name}, kernels {hash_sources(dict(sorted(sources.items())))[:12]}"
         self._gpu = gpu
-
-    @classmethod
-    def open(cls, index: int) -> Self:
-        """The ``index``-th GPU that this process sees.
-
-        Raises:
-            DeviceError: no driver, no such GPU.
-        """
-        return cls(Gpu.open(index))
 
     def describe(self) -> DeviceDescription:
         """Identity of the GPU, its driver and its links."""

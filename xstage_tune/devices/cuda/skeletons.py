@@ -64,15 +64,6 @@ class CudaSkeletons:
         self._local: Destination | None = None
         self._allowed: set[tuple[StoreFlavour, bool]] = set()
 
-    @classmethod
-    def open(cls, index: int) -> Self:
-        """The ``index``-th GPU that this process sees.
-
-        Raises:
-            DeviceError: no driver, no such GPU.
-        """
-        return cls(Gpu.open(index))
-
     def describe(self) -> DeviceDescription:
         """Identity of the GPU, its driver and its links."""
         return self._gpu.describe()

@@ -6,29 +6,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from xstage_tune.devices.archive import shipped_file
+from xstage_tune.devices.archive import Archive
 from xstage_tune.devices.base import BurstPoint, BurstRun, CopyRate, DeviceDescription, StorePath
-from xstage_tune.devices.recording import SUFFIX, RecordedRequest, Recording
+from xstage_tune.devices.burst_recording import CALIBRATION, RecordedRequest
 from xstage_tune.errors import UsageError
 
-DEFAULT_RECORDING = "h200-host"
 
-
-def recording_file(name: str) -> Path:
-    """File of a shipped recording, or ``name`` itself where it is a path.
-
-    Raises:
-        UsageError: no shipped recording has that name.
-    """
-    return shipped_file(name, SUFFIX)
-
-
-class ReplayDevice:
+class ReplayedBursts:
     """Answers each burst point with the run recorded for it."""
 
     def __init__(self, file: Path) -> None:
-        self._file = file
-        self._recording = Recording(file)
+        self._recording = Archive(file, CALIBRATION)
         self._number_of = {run.point: number for number, run in enumerate(self._recording.manifest.runs)}
 
     @property
@@ -75,7 +63,7 @@ class ReplayDevice:
         request = self.request
         flavours = ", ".join(request.flavours)
         return UsageError(
-            f"recording {self._file} has no {what}; it was made with path {request.path}, "
+            f"recording {self._recording.file} has no {what}; it was made with path {request.path}, "
             f"flavours {flavours}, budget {request.budget}, seed {request.seed}",
             "replay it with these settings, which are its defaults",
         )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Self
 
 from xstage_tune.devices.base import (
     BurstPoint,
@@ -21,22 +20,13 @@ from xstage_tune.devices.cuda.pattern import nonce
 from xstage_tune.devices.cuda.variants import bursts_variant
 
 
-class CudaDevice:
+class CudaBursts:
     """One GPU of this process, as a :class:`~xstage_tune.devices.base.BurstDevice`."""
 
     def __init__(self, gpu: Gpu) -> None:
         self._gpu = gpu
         self._launcher = BurstLauncher(gpu.device, gpu.stream, gpu.shared_bytes)
         self._flavours: dict[StoreFlavour, tuple[BurstKernels, CompiledKernel]] = {}
-
-    @classmethod
-    def open(cls, index: int) -> Self:
-        """The ``index``-th GPU that this process sees.
-
-        Raises:
-            DeviceError: no driver, no such GPU.
-        """
-        return cls(Gpu.open(index))
 
     def describe(self) -> DeviceDescription:
         """Identity of the GPU, its driver and its links."""
