@@ -10,7 +10,6 @@ from xstage_tune.devices.base import StoreFlavour
 from xstage_tune.devices.cuda.skeletons_scheduler import SCHEDULER_PARAMETERS
 
 MAX_SMS = 256
-NO_COUNTER_WORD = 0xFFFFFFFF
 NO_LANE = 0xFFFF
 VECTOR_BYTES = 16
 #: Factor of the golden-ratio sequence that chooses the tiles whose moments are kept.
