@@ -12,7 +12,8 @@ from xstage_tune.calibration.reduce import RunFigures, UnusableRun, periodic, re
 from xstage_tune.calibration.request import CalibrationRequest
 from xstage_tune.calibration.result import CalibrationResult
 from xstage_tune.devices.base import BurstDevice, BurstPoint, BurstRun, CopyRate
-from xstage_tune.errors import DeviceError, FindingError
+from xstage_tune.devices.requirements import require_path
+from xstage_tune.errors import FindingError
 
 __all__ = ["CalibrationObserver", "CalibrationRequest", "calibrate", "fit"]
 
@@ -44,11 +45,7 @@ def calibrate(
             trouble is in the result's findings.
     """
     description = device.describe()
-    if request.path not in description.paths:
-        raise DeviceError(
-            f"{description.name} has no path '{request.path}' (it has {', '.join(description.paths)})",
-            "xstage-tune doctor says what each path needs",
-        )
+    require_path(description, request.path)
     session = _Session(device, observer)
     planner = Planner(request, description.sm_count)
     copy_rate = device.copy_rate(request.path)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from xstage_tune.configs.schema import KernelConfig
-from xstage_tune.devices.fused_skeleton import fused_skeleton, require_device, require_verified
+from xstage_tune.devices.fused_skeleton import fused_skeleton, require_verified
 from xstage_tune.devices.kernels import KernelRun
+from xstage_tune.devices.requirements import require_device
 from xstage_tune.devices.skeleton_figures import figures_of
 from xstage_tune.devices.skeletons import SkeletonDevice
 from xstage_tune.errors import DeviceError, UsageError
@@ -21,7 +22,7 @@ class EmulatedKernels:
     """
 
     def __init__(self, device: SkeletonDevice, platform: PlatformProfile) -> None:
-        require_device(device, platform, platform.path)
+        require_device(device.describe(), platform, platform.path)
         self._device = device
         self._platform = platform
         self.identity = device.identity

@@ -1,4 +1,4 @@
-"""From a config to its skeleton, and what must hold of a device that runs it and of what it gives back."""
+"""From a config to its skeleton, and what must hold of a launch of it."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import numpy as np
 from xstage_tune.configs.schema import KernelConfig
 from xstage_tune.devices.base import StorePath
 from xstage_tune.devices.fused_launch import GivenTimes, fused_launch, launch_tiles
-from xstage_tune.devices.skeletons import Skeleton, SkeletonDevice, SkeletonRun
-from xstage_tune.errors import DeviceError, FindingError, UsageError
+from xstage_tune.devices.skeletons import Skeleton, SkeletonRun
+from xstage_tune.errors import FindingError, UsageError
 from xstage_tune.platforms.schema import PlatformProfile
 from xstage_tune.workloads.schema import Workload
 
@@ -68,27 +68,6 @@ def fused_skeleton(
         scheduling=launch.scheduling,
         completion_coupled=completion_coupled and remote,
     )
-
-
-def require_device(device: SkeletonDevice, platform: PlatformProfile, path: StorePath) -> None:
-    """Refuse a platform that was calibrated for another GPU, and a path that the device lacks.
-
-    Raises:
-        UsageError: the platform has another number of SMs.
-        DeviceError: the device lacks the path.
-    """
-    description = device.describe()
-    if description.sm_count != platform.gpu.sm_count:
-        raise UsageError(
-            f"platform '{platform.name}' is of a GPU with {platform.gpu.sm_count} SMs, "
-            f"{description.name} has {description.sm_count}",
-            "give the --platform that was calibrated on it; to calibrate it: xstage-tune calibrate",
-        )
-    if path not in description.paths:
-        raise DeviceError(
-            f"{description.name} has no path '{path}' (it has {', '.join(description.paths)})",
-            "xstage-tune doctor says what each path needs",
-        )
 
 
 def require_verified(run: SkeletonRun) -> None:

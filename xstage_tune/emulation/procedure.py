@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from xstage_tune.devices.fused_skeleton import require_device, require_verified
+from xstage_tune.devices.fused_skeleton import require_verified
+from xstage_tune.devices.requirements import require_device
 from xstage_tune.devices.skeleton_figures import LaunchFigures, figures_of
 from xstage_tune.devices.skeletons import SkeletonDevice, SkeletonRun
 from xstage_tune.emulation.cases import cases_of, skeleton_of
@@ -37,10 +38,11 @@ def emulate(
         DeviceError: the device lacks the path, or cannot run a case.
         FindingError: data did not arrive at their owner.
     """
-    require_device(device, request.platform, request.path)
+    description = device.describe()
+    require_device(description, request.platform, request.path)
     cases = cases_of(request)
     skeletons = [skeleton_of(case, request) for case in cases]
-    if device.describe().kind == "cuda":
+    if description.kind == "cuda":
         for run in device.run_skeletons(skeletons):
             require_verified(run)
     rounds = [(r, index) for r in range(request.repeats) for index in rotated(len(cases), r)]

@@ -18,7 +18,8 @@ from xstage_tune.configs.schema import (
 from xstage_tune.devices.base import StoreFlavour, StorePath
 from xstage_tune.devices.fused_launch import GivenTimes
 from xstage_tune.devices.fused_skeleton import LONGEST_SPIN_NS
-from xstage_tune.emulation.sweep import Sweep
+from xstage_tune.devices.requirements import require_platform_path
+from xstage_tune.emulation.sweep import Sweep, sweep_from_keys, sweep_keys
 from xstage_tune.errors import UsageError
 from xstage_tune.platforms.schema import PlatformProfile
 from xstage_tune.profile_files import check_profile
@@ -82,12 +83,7 @@ class EmulationRequest:
                     f"--schedule {name} does not fit the workload '{self.workload.name}'",
                     f"its {what} are {', '.join(known)}",
                 )
-        if self.path not in (self.platform.path, "local"):
-            raise UsageError(
-                f"platform '{self.platform.name}' was calibrated for path '{self.platform.path}', not "
-                f"'{self.path}'",
-                f"calibrate it: xstage-tune calibrate --path {self.path}; or give its --platform",
-            )
+        require_platform_path(self.platform, self.path)
         _check_given(self.given, moe)
         self._check_sweep(moe)
 
@@ -114,7 +110,7 @@ class EmulationRequest:
             "completion_coupled": self.completion_coupled,
             "repeats": self.repeats,
             "seed": self.seed,
-            "sweep": {"key": self.sweep.key, "values": list(self.sweep.values)} if self.sweep else None,
+            "sweep": sweep_keys(self.sweep),
         }
 
     def _check_sweep(self, moe: bool) -> None:
@@ -145,7 +141,6 @@ def request_from_keys(keys: Mapping[str, Any], origin: str) -> EmulationRequest:
             if layer["kind"] == "moe"
             else check_profile(AttentionWorkload, layer, f"{origin}, workload")
         )
-        sweep = keys["sweep"]
         return EmulationRequest(
             workload=workload,
             platform=check_profile(PlatformProfile, keys["platform"], f"{origin}, platform"),
@@ -158,7 +153,7 @@ def request_from_keys(keys: Mapping[str, Any], origin: str) -> EmulationRequest:
             completion_coupled=keys["completion_coupled"],
             repeats=keys["repeats"],
             seed=keys["seed"],
-            sweep=Sweep(sweep["key"], tuple(sweep["values"])) if sweep else None,
+            sweep=sweep_from_keys(keys["sweep"]),
         )
     except (KeyError, TypeError) as error:
         raise UsageError(f"{origin}: not the request of an emulation: {error}") from None

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from xstage_tune.errors import UsageError
 
@@ -30,6 +31,16 @@ class Sweep:
     def shown(self, value: float) -> str:
         """A value as it was written: whole numbers without a point."""
         return f"{value:g}" if self.key == "remote_fraction" else f"{value:.0f}"
+
+
+def sweep_keys(sweep: Sweep | None) -> dict[str, Any] | None:
+    """As plain keys; :func:`sweep_from_keys` reads them back."""
+    return {"key": sweep.key, "values": list(sweep.values)} if sweep else None
+
+
+def sweep_from_keys(keys: Mapping[str, Any] | None) -> Sweep | None:
+    """Keys of :func:`sweep_keys` as a sweep; a missing one is a KeyError."""
+    return Sweep(keys["key"], tuple(keys["values"])) if keys else None
 
 
 def parse_sweep(text: str) -> Sweep:

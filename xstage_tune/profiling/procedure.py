@@ -14,8 +14,9 @@ from xstage_tune.devices.attention_profiles import (
     ProfileDevice,
     ProfileLaunch,
 )
+from xstage_tune.devices.requirements import require_device
 from xstage_tune.emulation.procedure import rotated
-from xstage_tune.errors import DeviceError, FindingError, UsageError
+from xstage_tune.errors import FindingError
 from xstage_tune.profiling.request import ProfileRequest
 
 
@@ -42,7 +43,7 @@ def profile(device: ProfileDevice, request: ProfileRequest, observer: ProfileObs
         DeviceError: the device lacks the path or the memory, or a launch failed.
         FindingError: an output is wrong.
     """
-    _require_device(device, request)
+    require_device(device.describe(), request.platform, request.path)
     cases = [request.case_at(value) for value in request.values()]
     each = len(IMPLEMENTATIONS) * (1 + request.repeats) + len(RECORDED)
     observer.planned(each * len(cases))
@@ -69,21 +70,6 @@ def profile_case(
                 yield prepared.replay(IMPLEMENTATIONS[index])
         for implementation in RECORDED:
             yield prepared.record(implementation)
-
-
-def _require_device(device: ProfileDevice, request: ProfileRequest) -> None:
-    description, platform = device.describe(), request.platform
-    if description.sm_count != platform.gpu.sm_count:
-        raise UsageError(
-            f"platform '{platform.name}' is of a GPU with {platform.gpu.sm_count} SMs, "
-            f"{description.name} has {description.sm_count}",
-            "give the --platform that was calibrated on it; to calibrate it: xstage-tune calibrate",
-        )
-    if request.path not in description.paths:
-        raise DeviceError(
-            f"{description.name} has no path '{request.path}' (it has {', '.join(description.paths)})",
-            "xstage-tune doctor says what each path needs",
-        )
 
 
 def require_right(checked: ProfileLaunch) -> None:

@@ -10,7 +10,8 @@ from xstage_tune.configs.loader import config_from_keys, config_keys
 from xstage_tune.configs.schema import AttentionConfig
 from xstage_tune.devices.attention_profiles import ProfileCase, profile_case
 from xstage_tune.devices.base import StorePath
-from xstage_tune.emulation.sweep import Sweep
+from xstage_tune.devices.requirements import require_platform_path
+from xstage_tune.emulation.sweep import Sweep, sweep_from_keys, sweep_keys
 from xstage_tune.errors import UsageError
 from xstage_tune.platforms.schema import PlatformProfile
 from xstage_tune.profile_files import check_profile
@@ -41,12 +42,7 @@ class ProfileRequest:
     sweep: Sweep | None = None
 
     def __post_init__(self) -> None:
-        if self.path not in (self.platform.path, "local"):
-            raise UsageError(
-                f"platform '{self.platform.name}' was calibrated for path '{self.platform.path}', not "
-                f"'{self.path}'",
-                f"calibrate it: xstage-tune calibrate --path {self.path}; or give its --platform",
-            )
+        require_platform_path(self.platform, self.path)
         if self.sweep is not None and self.sweep.key != "tokens":
             raise UsageError(
                 f"--sweep {self.sweep.key}: profile sweeps tokens", "--sweep tokens=1024,2048,4096"
@@ -90,7 +86,7 @@ class ProfileRequest:
             "path": self.path,
             "repeats": self.repeats,
             "seed": self.seed,
-            "sweep": {"key": "tokens", "values": list(self.sweep.values)} if self.sweep else None,
+            "sweep": sweep_keys(self.sweep),
         }
 
 
@@ -104,7 +100,6 @@ def request_from_keys(keys: Mapping[str, Any], origin: str) -> ProfileRequest:
         config = config_from_keys(keys["config"], f"{origin}, config")
         if not isinstance(config, AttentionConfig):
             raise TypeError(f"a config of kind '{config.kind}'")
-        sweep = keys["sweep"]
         return ProfileRequest(
             workload=check_profile(AttentionWorkload, keys["workload"], f"{origin}, workload"),
             platform=check_profile(PlatformProfile, keys["platform"], f"{origin}, platform"),
@@ -112,7 +107,7 @@ def request_from_keys(keys: Mapping[str, Any], origin: str) -> ProfileRequest:
             path=keys["path"],
             repeats=keys["repeats"],
             seed=keys["seed"],
-            sweep=Sweep(sweep["key"], tuple(sweep["values"])) if sweep else None,
+            sweep=sweep_from_keys(keys["sweep"]),
         )
     except (KeyError, TypeError) as error:
         raise UsageError(f"{origin}: not the request of a profile run: {error}") from None

@@ -14,7 +14,7 @@ from xstage_tune.report.emulation_tables import emulation_tables
 from xstage_tune.report.figure import Floats, LanePanel, Plate
 from xstage_tune.report.format import duration, percent
 from xstage_tune.report.page import Block, render_page
-from xstage_tune.report.run_report import launches_table, run_table
+from xstage_tune.report.run_report import launches_table, run_table, run_words
 from xstage_tune.report.study_words import platform_words, workload_words
 from xstage_tune.report.timeline import Window, sm_lanes, span_bars, window_axis
 from xstage_tune.spans import SpanKind, SpanTable
@@ -45,8 +45,7 @@ def _lead(run: Run, result: EmulationResult) -> tuple[str, ...]:
         f"Each ran {request.repeats} times as a skeleton on {result.device_name} ({result.device}), with "
         "real roles, staging, order and stores, and spins in place of mainloops."
     )
-    ended = f" It is {run.status}{f': {run.error}' if run.error else ''}." if run.status != "finished" else ""
-    answers = [f"Run {run.id}.{ended}"]
+    answers = [run_words(run)]
     remote = [one for one in result.cases if one.case.remote]
     if remote:
         fastest = min(remote, key=lambda one: one.makespan_ns)

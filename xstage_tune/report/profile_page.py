@@ -11,7 +11,7 @@ from xstage_tune.report.format import duration, factor, percent
 from xstage_tune.report.page import Block, render_page
 from xstage_tune.report.profile_figure import span_figure, sweep_figure
 from xstage_tune.report.profile_tables import point_tables, profile_tables
-from xstage_tune.report.run_report import launches_table, run_table
+from xstage_tune.report.run_report import launches_table, run_table, run_words
 from xstage_tune.report.study_words import platform_words, workload_words
 from xstage_tune.store.launches import ProfilePoint, StoredLaunch
 from xstage_tune.store.models import Run
@@ -34,8 +34,7 @@ def _lead(run: Run, result: ProfileResult) -> tuple[str, ...]:
         f"{workload_words(request.workload)} Config {request.config.label} on {result.device_name}, path "
         f"{request.path}; {request.repeats} replays of each implementation."
     )
-    ended = f" It is {run.status}{f': {run.error}' if run.error else ''}." if run.status != "finished" else ""
-    answers = [f"Run {run.id}.{ended}", *(_answer(point) for point in result.points[-1:])]
+    answers = [run_words(run), *(_answer(point) for point in result.points[-1:])]
     return what, " ".join(part for part in answers if part)
 
 

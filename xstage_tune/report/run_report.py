@@ -49,6 +49,13 @@ def _lead(run: Run, platform: PlatformProfile) -> tuple[str, ...]:
     return (found, checked)
 
 
+def run_words(run: Run) -> str:
+    """Which run it was, and how it ended where it did not finish."""
+    if run.status == "finished":
+        return f"Run {run.id}."
+    return f"Run {run.id}. It is {run.status}{f': {run.error}' if run.error else ''}."
+
+
 def run_table(run: Run, launches: Sequence[StoredLaunch]) -> TableData:
     """How a run was made, and what its owner checked."""
     checked = sum(launch.verification.checked_bytes for launch in launches)

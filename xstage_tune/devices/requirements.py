@@ -1,0 +1,49 @@
+"""What must hold of a device, a path and a platform before anything runs."""
+
+from __future__ import annotations
+
+from xstage_tune.devices.base import DeviceDescription, StorePath
+from xstage_tune.errors import DeviceError, UsageError
+from xstage_tune.platforms.schema import PlatformProfile
+
+
+def require_path(device: DeviceDescription, path: StorePath) -> None:
+    """Refuse a path that the device lacks.
+
+    Raises:
+        DeviceError: says which paths it has.
+    """
+    if path not in device.paths:
+        raise DeviceError(
+            f"{device.name} has no path '{path}' (it has {', '.join(device.paths)})",
+            "xstage-tune doctor says what each path needs",
+        )
+
+
+def require_device(device: DeviceDescription, platform: PlatformProfile, path: StorePath) -> None:
+    """Refuse a platform that was calibrated for another GPU, and a path that the device lacks.
+
+    Raises:
+        UsageError: the platform has another number of SMs.
+        DeviceError: the device lacks the path.
+    """
+    if device.sm_count != platform.gpu.sm_count:
+        raise UsageError(
+            f"platform '{platform.name}' is of a GPU with {platform.gpu.sm_count} SMs, "
+            f"{device.name} has {device.sm_count}",
+            "give the --platform that was calibrated on it; to calibrate it: xstage-tune calibrate",
+        )
+    require_path(device, path)
+
+
+def require_platform_path(platform: PlatformProfile, path: StorePath) -> None:
+    """Refuse a path that the platform does not speak of, but for the control ``local``.
+
+    Raises:
+        UsageError: says how to calibrate it.
+    """
+    if path not in (platform.path, "local"):
+        raise UsageError(
+            f"platform '{platform.name}' was calibrated for path '{platform.path}', not '{path}'",
+            f"calibrate it: xstage-tune calibrate --path {path}; or give its --platform",
+        )
