@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -35,6 +36,15 @@ def run_cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
         return CliResult(code or 0, *capsys.readouterr())
 
     return run
+
+
+@pytest.fixture
+def own_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The store that commands use, and a user's data folder, away from the real ones."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    file = tmp_path / "own.db"
+    monkeypatch.setenv("XSTAGE_STORE", str(file))
+    return file
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

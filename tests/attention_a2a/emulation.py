@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import shutil
-import subprocess
 from math import e, log2
 from pathlib import Path
 
@@ -12,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from xstage_tune.assets import data_dir
+from tests.host_library import host_library
 from xstage_tune.configs.schema import AttentionConfig
 from xstage_tune.devices.cuda import attention_maps
 from xstage_tune.devices.cuda.attention_arguments import EPOCH_STATE, attention_arguments
@@ -23,7 +21,8 @@ from xstage_tune.spans import LANE_DTYPE, RECORD_DTYPE, SpanTable, decode_record
 #: The bf16 number that fills what nothing may write.
 POISON = 0xDEAD
 _HERE = Path(__file__).parent
-_FLAGS = ("-std=c++17", "-O1", "-fno-strict-aliasing", "-shared", "-fPIC", "-w")
+#: With which the emulator compiles.
+EMULATOR_OPTIONS = ("-std=c++17", "-fno-strict-aliasing", "-w", f"-I{_HERE / 'emulator'}")
 
 
 def bf16(values: NDArray[np.float32]) -> NDArray[np.uint16]:
@@ -62,30 +61,13 @@ def emulated_map(
 class EmulatedKernel:
     """One variant, compiled by the host's compiler."""
 
-    def __init__(
-        self, config: AttentionConfig, head_dim: int, folder: Path, *, record_spans: bool = False
-    ) -> None:
-        compiler = shutil.which("g++") or shutil.which("c++")
-        if compiler is None:
-            pytest.skip("no C++ compiler")
+    def __init__(self, config: AttentionConfig, head_dim: int, *, record_spans: bool = False) -> None:
         self.config = config
         self.head_dim = head_dim
         defines = attention_variant(config, head_dim, record_spans=record_spans).defines
-        library = folder / "attention.so"
-        subprocess.run(
-            [
-                compiler,
-                *_FLAGS,
-                f"-I{_HERE / 'emulator'}",
-                f"-I{data_dir('kernels')}",
-                *(f"-D{name}={value}" for name, value in defines.items()),
-                "-o",
-                library,
-                _HERE / "emulator/attention.cpp",
-            ],
-            check=True,
-        )
-        self._run = ctypes.CDLL(str(library)).run_attention
+        macros = (f"-D{name}={value}" for name, value in defines.items())
+        library = host_library(_HERE / "emulator/attention.cpp", *EMULATOR_OPTIONS, *macros)
+        self._run = library.run_attention
         self._run.restype = ctypes.c_char_p
 
 

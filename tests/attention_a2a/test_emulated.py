@@ -30,9 +30,9 @@ VARIANTS = {
 
 
 @pytest.fixture(scope="module", params=VARIANTS.values(), ids=VARIANTS.keys())
-def kernel(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> EmulatedKernel:
+def kernel(request: pytest.FixtureRequest) -> EmulatedKernel:
     variant: tuple[AttentionConfig, int] = request.param
-    return EmulatedKernel(*variant, tmp_path_factory.mktemp("kernel"))
+    return EmulatedKernel(*variant)
 
 
 def check(run: EmulatedRun, epoch: int = 0) -> None:
@@ -90,11 +90,9 @@ def test_many_rounds_with_one_kv_tile(
 
 
 @pytest.mark.parametrize("changes", [{}, {"output_staging": "dedicated-x1"}], ids=["at once", "paced"])
-def test_spans_of_a_recording_variant(
-    changes: dict[str, Any], tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_spans_of_a_recording_variant(changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     variant = config(block_n=64, **changes)
-    kernel = EmulatedKernel(variant, 64, tmp_path_factory.mktemp("kernel"), record_spans=True)
+    kernel = EmulatedKernel(variant, 64, record_spans=True)
     run = EmulatedRun(kernel, AttentionShape(300, 1, 64), monkeypatch, ctas=2)
     table = run.record(0, capacity=6)
     check(run)
@@ -106,10 +104,8 @@ def test_spans_of_a_recording_variant(
     assert table.spans["index"].tolist() == ([0] * 3 + [1] * 3) * 2 + [0] * 6
 
 
-def test_spans_that_do_not_fit_are_counted(
-    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    kernel = EmulatedKernel(config(block_n=64), 64, tmp_path_factory.mktemp("kernel"), record_spans=True)
+def test_spans_that_do_not_fit_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = EmulatedKernel(config(block_n=64), 64, record_spans=True)
     run = EmulatedRun(kernel, AttentionShape(200, 1, 64), monkeypatch, ctas=1)
     table = run.record(0, capacity=4)
     assert len(table.spans) == 8

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import shutil
-import subprocess
 from pathlib import Path
 from typing import get_args
 
@@ -14,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from xstage_tune.assets import data_dir
+from tests.host_library import host_library
 from xstage_tune.configs.schema import TileOrder
 from xstage_tune.devices.cuda.attention_variants import TILE_ORDER_NUMBER
 from xstage_tune.devices.simulator.attention_order import AttentionGrid, attention_order
@@ -23,27 +21,8 @@ SMS = 7
 
 
 @pytest.fixture(scope="module")
-def kernel_order(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
-    compiler = shutil.which("g++") or shutil.which("c++")
-    if compiler is None:
-        pytest.skip("no C++ compiler")
-    library = tmp_path_factory.mktemp("order") / "order.so"
-    source = Path(__file__).with_name("order.cpp")
-    subprocess.run(
-        [
-            compiler,
-            "-std=c++17",
-            "-O1",
-            "-shared",
-            "-fPIC",
-            f"-I{data_dir('kernels')}",
-            "-o",
-            library,
-            source,
-        ],
-        check=True,
-    )
-    return ctypes.CDLL(str(library))
+def kernel_order() -> ctypes.CDLL:
+    return host_library(Path(__file__).with_name("order.cpp"), "-std=c++17")
 
 
 def kernel_tiles(library: ctypes.CDLL, grid: AttentionGrid, order: TileOrder) -> NDArray[np.uint32]:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +14,7 @@ import pytest
 
 from tests.calibration.fluid import Fluid, FluidDevice
 from tests.conftest import CliResult, RunCli
+from tests.processes import interrupt, start, wait_for_launches
 from xstage_tune.devices import open_bursts
 from xstage_tune.devices.base import BurstPoint, BurstRun
 from xstage_tune.platforms.loader import load_platform
@@ -258,9 +257,6 @@ def test_data_that_did_not_arrive_fail_the_run_and_name_the_path(
 def test_interrupt_keeps_what_was_measured(
     run_cli: RunCli, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupt() -> None:
-        raise KeyboardInterrupt
-
     use(monkeypatch, Stopping(Fluid(), 7, interrupt))
     recording, out = tmp_path / "run.xsrec", tmp_path / "profile.toml"
     result = run_cli(
@@ -277,30 +273,12 @@ def test_interrupt_keeps_what_was_measured(
         assert opened.check().problems == ()
 
 
-def start(store: Path, seconds: float, **environment: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "tests.commands.scripted", str(store), str(seconds)],
-        cwd=Path(__file__).parents[2],
-        env={**os.environ, **environment},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-def wait_for_launches(store: Path, count: int) -> None:
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        if store.exists():
-            with Store.open(store) as opened:
-                if opened.runs() and len(opened.launches(opened.run().id)) >= count:
-                    return
-        time.sleep(0.05)
-    raise AssertionError(f"no {count} launches in {store}")
+def start_calibrating(store: Path, seconds: float, **environment: str) -> subprocess.Popen[str]:
+    return start("tests.commands.scripted", str(store), str(seconds), **environment)
 
 
 def test_killed_sweep_is_stale_and_its_launches_are_whole(store: Path) -> None:
-    process = start(store, 0.02)
+    process = start_calibrating(store, 0.02)
     wait_for_launches(store, 3)
     process.kill()
     process.communicate()
@@ -312,7 +290,7 @@ def test_killed_sweep_is_stale_and_its_launches_are_whole(store: Path) -> None:
 
 
 def test_signal_of_the_terminal_interrupts_a_sweep(store: Path) -> None:
-    process = start(store, 0.02)
+    process = start_calibrating(store, 0.02)
     wait_for_launches(store, 3)
     process.send_signal(signal.SIGINT)
     stdout, stderr = process.communicate(timeout=30)
@@ -323,7 +301,7 @@ def test_signal_of_the_terminal_interrupts_a_sweep(store: Path) -> None:
 
 
 def test_two_calibrations_share_a_store(store: Path) -> None:
-    processes = [start(store, 0.0) for _ in range(2)]
+    processes = [start_calibrating(store, 0.0) for _ in range(2)]
     outputs = [process.communicate(timeout=120) for process in processes]
     assert [process.returncode for process in processes] == [0, 0], outputs
     runs = {json.loads(stdout)["run_id"] for stdout, _ in outputs}
@@ -336,7 +314,7 @@ def test_two_calibrations_share_a_store(store: Path) -> None:
 
 
 def test_full_disk_is_a_store_error_that_loses_nothing(store: Path) -> None:
-    process = start(store, 0.0, FILE_SIZE_LIMIT=str(400_000))
+    process = start_calibrating(store, 0.0, FILE_SIZE_LIMIT=str(400_000))
     _, stderr = process.communicate(timeout=60)
     assert process.returncode == 4
     assert str(store) in stderr

@@ -1,4 +1,4 @@
-"""A user's data folder and store of the test's own."""
+"""A store of the test's own."""
 
 from __future__ import annotations
 
@@ -8,9 +8,5 @@ import pytest
 
 
 @pytest.fixture(autouse=True)
-def own_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The store that commands use, away from the real one."""
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
-    file = tmp_path / "own.db"
-    monkeypatch.setenv("XSTAGE_STORE", str(file))
-    return file
+def _away_from_the_users_store(own_store: Path) -> None:
+    """Every command of these tests uses :func:`tests.conftest.own_store`."""

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +14,7 @@ import tomli_w
 from tests.configs.cases import attention_config, megamoe_config
 from tests.conftest import RunCli
 from tests.emulation.gpu import SMALL, ScriptedGpu, use
+from tests.processes import interrupt, start, wait_for_launches
 from tests.report.pages import Page
 from xstage_tune.configs.loader import config_keys
 from xstage_tune.configs.schema import Schedule
@@ -302,9 +299,6 @@ def test_data_that_did_not_arrive_fail_the_run(
 def test_interrupt_keeps_what_was_measured(
     run_cli: RunCli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_store: Path
 ) -> None:
-    def interrupt() -> None:
-        raise KeyboardInterrupt
-
     gpu = use(monkeypatch, ScriptedGpu(after=4, happening=interrupt))
     recording = tmp_path / "run.xsemu"
     result = run_cli("emulate", *SMALL, "--record", str(recording))
@@ -321,34 +315,12 @@ def test_interrupt_keeps_what_was_measured(
     assert "interrupted" in page.read_text()
 
 
-def start(store: Path) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "tests.emulation.scripted", str(store), "0.02"],
-        cwd=Path(__file__).parents[2],
-        env=dict(os.environ),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-def wait_for_launches(store: Path, count: int) -> None:
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        if store.exists():
-            with Store.open(store) as opened:
-                if opened.runs() and len(opened.launches(opened.run().id)) >= count:
-                    return
-        time.sleep(0.05)
-    raise AssertionError(f"no {count} launches in {store}")
-
-
 @pytest.mark.parametrize(
     ("number", "status"), [(signal.SIGKILL, "stale"), (signal.SIGINT, "interrupted")], ids=["kill", "ctrl-c"]
 )
 def test_a_process_that_is_stopped_loses_nothing(tmp_path: Path, number: signal.Signals, status: str) -> None:
     store = tmp_path / "stopped.db"
-    process = start(store)
+    process = start("tests.emulation.scripted", str(store), "0.02")
     wait_for_launches(store, 3)
     process.send_signal(number)
     _, stderr = process.communicate(timeout=30)

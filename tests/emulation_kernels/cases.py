@@ -78,3 +78,15 @@ def attention_skeleton(tiles: int = 9, sms: int = 2, remote_bytes: float = 4096.
     first = np.arange(sms + 1) * tiles
     streams = independent_streams(first, np.full(sms * tiles, 1500.0), remote_bytes=remote_bytes)
     return listed_skeleton(streams)
+
+
+def deadlocked_skeleton() -> Skeleton:
+    """Tile 0 of either SM waits on what tile 1 of the other signals."""
+    streams = attention_skeleton(tiles=2, sms=2).streams
+    crossed = replace(
+        streams,
+        waits_on=np.array([0, -1, 1, -1], np.int32),
+        signals=np.array([-1, 1, -1, 0], np.int32),
+        counters=2,
+    )
+    return listed_skeleton(crossed)

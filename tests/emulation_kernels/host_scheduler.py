@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import ctypes
-import shutil
-import subprocess
-import tempfile
 from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
-import pytest
 from numpy.typing import NDArray
 
-from xstage_tune.assets import data_dir
+from tests.host_library import host_library
 from xstage_tune.devices.cuda.skeletons_scheduler import scheduler_tables
 from xstage_tune.devices.skeletons import MoeScheduling
 
@@ -22,16 +18,8 @@ COLUMNS = ("layer", "row", "n_tile", "expert", "m_block", "tokens")
 
 @lru_cache(maxsize=1)
 def _library() -> ctypes.CDLL:
-    compiler = shutil.which("g++") or shutil.which("clang++")
-    if compiler is None:
-        pytest.skip("no C++ compiler on this machine")
-    source = Path(__file__).parent / "scheduler_host.cpp"
-    with tempfile.TemporaryDirectory() as folder:
-        library = Path(folder) / "scheduler.so"
-        strict = ("-std=c++17", "-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC")
-        include = f"-I{data_dir('kernels')}"
-        subprocess.run([compiler, *strict, include, str(source), "-o", str(library)], check=True)
-        return ctypes.CDLL(str(library))
+    strict = ("-std=c++17", "-Wall", "-Wextra", "-Werror")
+    return host_library(Path(__file__).with_name("scheduler_host.cpp"), *strict)
 
 
 def take_tiles(scheduling: MoeScheduling) -> list[NDArray[np.void]]:

@@ -8,19 +8,15 @@ from __future__ import annotations
 
 import ctypes
 import mmap
-import shutil
-import subprocess
-import tempfile
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 from numpy.typing import NDArray
 
-from xstage_tune.assets import data_dir
+from tests.host_library import host_library
 from xstage_tune.devices.base import StoreFlavour
 from xstage_tune.devices.cuda.extents import count_extent_mismatches
 from xstage_tune.devices.cuda.pattern import nonce
@@ -43,18 +39,10 @@ _SECOND_NS = 1e9
 
 @cache
 def _library(flavour: StoreFlavour, listed: bool) -> ctypes.CDLL:
-    compiler = shutil.which("g++")
-    if compiler is None:
-        pytest.skip("no C++ compiler on this machine")
     host = Path(__file__).parent / "host"
-    macros = [f"-D{name}={value}" for name, value in skeleton_variant(flavour, listed=listed).defines.items()]
-    options = ("-std=c++20", "-O1", "-pthread", "-shared", "-fPIC")
-    with tempfile.TemporaryDirectory() as folder:
-        library = Path(folder) / "skeleton.so"
-        includes = ("-include", str(host / "cuda.h"), f"-I{host}", f"-I{data_dir('kernels')}")
-        source = (str(host / "skeleton_host.cpp"), "-o", str(library))
-        subprocess.run([compiler, *options, *includes, *macros, *source], check=True)
-        return ctypes.CDLL(str(library))
+    macros = (f"-D{name}={value}" for name, value in skeleton_variant(flavour, listed=listed).defines.items())
+    includes = ("-include", str(host / "cuda.h"), f"-I{host}")
+    return host_library(host / "skeleton_host.cpp", "-std=c++20", "-pthread", *includes, *macros)
 
 
 class SharedMapping:

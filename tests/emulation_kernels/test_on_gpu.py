@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.emulation_kernels.cases import attention_skeleton, listed_skeleton, moe_skeleton
+from tests.emulation_kernels.cases import attention_skeleton, deadlocked_skeleton, moe_skeleton
 from xstage_tune.devices.base import STORE_FLAVOURS, StoreFlavour, StorePath
 from xstage_tune.devices.cuda.gpu import Gpu
 from xstage_tune.devices.cuda.skeletons import CudaSkeletons
@@ -79,15 +79,8 @@ def test_every_schedule_and_mode_runs(gpu: SkeletonDevice, skeleton: Skeleton) -
 
 
 def test_a_wait_that_never_ends_is_one_error_and_the_gpu_goes_on(gpu: SkeletonDevice) -> None:
-    streams = attention_skeleton(tiles=2, sms=2).streams
-    crossed = replace(
-        streams,
-        waits_on=np.array([0, -1, 1, -1], np.int32),
-        signals=np.array([-1, 1, -1, 0], np.int32),
-        counters=2,
-    )
     with pytest.raises(
         DeviceError, match=r"CTA [01] .*, loader role, tile 0: waited for counter [01] to reach"
     ):
-        list(gpu.run_skeletons([listed_skeleton(crossed)]))
+        list(gpu.run_skeletons([deadlocked_skeleton()]))
     ran(gpu, attention_skeleton())

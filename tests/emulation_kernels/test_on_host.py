@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tests.emulation_kernels.cases import attention_skeleton, listed_skeleton, moe_skeleton
+from tests.emulation_kernels.cases import attention_skeleton, deadlocked_skeleton, moe_skeleton
 from tests.emulation_kernels.host_skeleton import SHARED_BYTES, HostRun, run_on_host
 from xstage_tune.devices.base import StoreFlavour
 from xstage_tune.devices.cuda.skeletons_result import lane_totals, raise_fault, require_order, span_table
@@ -149,15 +149,7 @@ def test_totals_are_the_sums_of_the_spans() -> None:
 
 
 def test_a_counter_that_nobody_raises_is_named_with_cta_role_tile_expected_and_seen() -> None:
-    # Tile 0 of either SM waits on what tile 1 of the other signals.
-    streams = attention_skeleton(tiles=2, sms=2).streams
-    crossed = replace(
-        streams,
-        waits_on=np.array([0, -1, 1, -1], np.int32),
-        signals=np.array([-1, 1, -1, 0], np.int32),
-        counters=2,
-    )
-    run = run_on_host(listed_skeleton(crossed), most_ns=1e8)
+    run = run_on_host(deadlocked_skeleton(), most_ns=1e8)
     said = r"CTA [01] \(SM [01]\), loader role, tile 0: waited for counter [01] to reach 1, and saw 0"
     with pytest.raises(DeviceError, match=said):
         raise_fault(run.fault, run.plan)

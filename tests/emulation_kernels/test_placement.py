@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.simulator.grids import grids, placements
 from xstage_tune.devices.simulator.megamoe_order import (
     LINEAR1,
     LINEAR2,
@@ -76,17 +77,8 @@ def test_shares_too_uneven_to_balance_are_drawn_to_the_mean() -> None:
 
 @st.composite
 def placed_grids(draw: st.DrawFn) -> tuple[MoeGrid, Placement]:
-    group = draw(st.sampled_from([1, 2]))
-    grid = MoeGrid(
-        tokens_per_expert=tuple(draw(st.lists(st.integers(0, 1500), min_size=1, max_size=6))),
-        block_m=draw(st.sampled_from([64, 192])),
-        l1_tiles=group * draw(st.integers(1, 6)),
-        l2_tiles=group * draw(st.integers(1, 6)),
-        sms=draw(st.integers(group, 16)),
-        cta_group=group,
-    )
-    weights = st.lists(st.integers(0, 64), min_size=grid.instances, max_size=grid.instances).filter(any)
-    return grid, Placement(tuple(draw(weights)), tuple(draw(weights)))
+    grid = draw(grids())
+    return grid, draw(placements(grid))
 
 
 @given(placed=placed_grids(), schedule=st.sampled_from(SCHEDULES))

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.emulation_kernels.host_scheduler import take_tiles
+from tests.simulator.grids import grids, placements, schedules
 from xstage_tune.devices.simulator.megamoe_order import (
     LINEAR1,
     LINEAR2,
@@ -19,7 +20,7 @@ from xstage_tune.devices.simulator.megamoe_order import (
     Schedule,
     megamoe_order,
 )
-from xstage_tune.devices.simulator.moe_placement import Placement, share_placement
+from xstage_tune.devices.simulator.moe_placement import share_placement
 from xstage_tune.devices.skeletons import MoeScheduling
 
 SCHEDULES: tuple[Schedule, ...] = (
@@ -49,26 +50,8 @@ ROUTINGS = {
 
 @st.composite
 def schedulings(draw: st.DrawFn) -> MoeScheduling:
-    group = draw(st.sampled_from([1, 2]))
-    grid = MoeGrid(
-        tokens_per_expert=tuple(draw(st.lists(st.integers(0, 2500), min_size=1, max_size=7))),
-        block_m=draw(st.sampled_from([16, 64, 128, 192])),
-        l1_tiles=group * draw(st.integers(1, 6)),
-        l2_tiles=group * draw(st.integers(1, 6)),
-        sms=draw(st.integers(group, 20)),
-        cta_group=group,
-    )
-    weights = st.lists(st.integers(0, 64), min_size=grid.instances, max_size=grid.instances).filter(any)
-    placements = st.builds(Placement, weights.map(tuple), weights.map(tuple))
-    schedule = draw(
-        st.one_of(
-            st.builds(ExpertWave, st.integers(1, 8)),
-            st.builds(Interleaved, st.integers(1, 60)),
-            st.builds(Alternating, st.none() | st.integers(0, 30)),
-            st.just(ClampedLag()),
-        )
-    )
-    return MoeScheduling(grid, schedule, draw(st.none() | placements))
+    grid = draw(grids())
+    return MoeScheduling(grid, draw(schedules), draw(st.none() | placements(grid)))
 
 
 def assert_takes_the_simulators_order(scheduling: MoeScheduling) -> None:

@@ -14,6 +14,7 @@ import tomli_w
 from tests.configs.cases import attention_config, megamoe_config
 from tests.conftest import RunCli
 from tests.h200 import H200
+from tests.processes import interrupt
 from tests.profiling.gpu import SMALL, ScriptedProfiles, use
 from tests.report.pages import Page
 from xstage_tune.configs.loader import config_keys
@@ -285,9 +286,6 @@ def test_a_sweep_s_page_has_its_figure_and_every_value(
 def test_interrupt_keeps_what_was_measured(
     run_cli: RunCli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_store: Path
 ) -> None:
-    def interrupt() -> None:
-        raise KeyboardInterrupt
-
     gpu = use(monkeypatch, ScriptedProfiles(after=9, happening=interrupt))
     recording = tmp_path / "run.xsprof"
     result = run_cli("profile", *SMALL, "--record", str(recording))

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.simulator.cases import constant_rate
+from tests.simulator.grids import grids, schedules
 from xstage_tune.devices.simulator.drain import DrainModel
 from xstage_tune.devices.simulator.megamoe import MoeStores, given_mainloop_ns, megamoe_streams
 from xstage_tune.devices.simulator.megamoe_order import (
@@ -27,27 +28,6 @@ from xstage_tune.errors import UsageError
 
 STORES = MoeStores(
     l1_bytes_per_token=128, l2_bytes_per_token=256, remote_fraction=0.5, local_bytes_per_ns=64, fixed_ns=20
-)
-
-
-@st.composite
-def grids(draw: st.DrawFn) -> MoeGrid:
-    group = draw(st.sampled_from([1, 2]))
-    return MoeGrid(
-        tokens_per_expert=tuple(draw(st.lists(st.integers(0, 1500), min_size=1, max_size=6))),
-        block_m=draw(st.sampled_from([64, 128, 192])),
-        l1_tiles=group * draw(st.integers(1, 6)),
-        l2_tiles=group * draw(st.integers(1, 6)),
-        sms=draw(st.integers(group, 24)),
-        cta_group=group,
-    )
-
-
-schedules: st.SearchStrategy[Schedule] = st.one_of(
-    st.builds(ExpertWave, st.integers(1, 7)),
-    st.builds(Interleaved, st.integers(1, 40)),
-    st.builds(Alternating, st.none() | st.integers(0, 20)),
-    st.builds(ClampedLag),
 )
 
 
