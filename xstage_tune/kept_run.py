@@ -20,18 +20,6 @@ Recording = TypeVar("Recording")
 DEVICE_KEY = "device"
 
 
-class Progress(Protocol):
-    """Shows how far a run is."""
-
-    def planned(self, total: int) -> None:
-        """Say how many launches there are; may be called again when that changes."""
-        ...
-
-    def advance(self, label: str) -> None:
-        """Count one as done."""
-        ...
-
-
 class KeptDevice(Protocol):
     """What is kept of a device."""
 

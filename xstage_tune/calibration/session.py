@@ -19,7 +19,8 @@ from xstage_tune.devices.burst_recording import (
     new_manifest,
     record_run,
 )
-from xstage_tune.kept_run import Progress, kept_run
+from xstage_tune.kept_run import kept_run
+from xstage_tune.progress import Progress
 from xstage_tune.store.facade import Store
 from xstage_tune.store.process import current_process
 from xstage_tune.store.runs import RunWriter

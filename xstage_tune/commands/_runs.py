@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from xstage_tune.emulation.sweep import Sweep
-    from xstage_tune.kept_run import Progress
+    from xstage_tune.progress import Progress
     from xstage_tune.report.figure import Figure
     from xstage_tune.store.facade import Store
 

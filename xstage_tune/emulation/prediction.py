@@ -20,6 +20,7 @@ from xstage_tune.devices.skeletons import Skeleton
 from xstage_tune.emulation.cases import EmulationCase
 from xstage_tune.emulation.request import EmulationRequest
 from xstage_tune.model.checks import NS_PER_S
+from xstage_tune.platforms.schema import PlatformProfile
 from xstage_tune.workloads.schema import AttentionWorkload, MoeWorkload
 
 #: Launches behind a simulated figure: start times matter little beside what schedules do.
@@ -57,13 +58,13 @@ class Landmarks:
     converged_tokens: float | None = None
 
 
-def simulated(skeleton: Skeleton, request: EmulationRequest) -> tuple[LaunchFigures, ...]:
-    """Launches of the skeleton on the simulator, from the platform alone.
+def simulated(skeleton: Skeleton, platform: PlatformProfile, seed: int) -> tuple[LaunchFigures, ...]:
+    """Launches of the skeleton on the simulator, from the platform alone; ``seed`` is of their start times.
 
     Raises:
         UsageError: the platform lacks T0 or Q of the flavour.
     """
-    device = SimulatedSkeletons(request.platform, seed=request.seed)
+    device = SimulatedSkeletons(platform, seed=seed)
     return tuple(figures_of(run) for run in device.run_skeletons([skeleton] * _LAUNCHES))
 
 

@@ -207,7 +207,9 @@ def conclude(
             CaseResult(
                 case=case,
                 launches=measured,
-                simulated=simulated(skeleton, request) if request.predicted and emulated else None,
+                simulated=simulated(skeleton, request.platform, request.seed)
+                if request.predicted and emulated
+                else None,
                 closed=closed_form(case, skeleton, request) if request.predicted else None,
             )
         )

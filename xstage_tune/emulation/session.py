@@ -17,7 +17,8 @@ from xstage_tune.emulation.cases import cases_of
 from xstage_tune.emulation.procedure import emulate
 from xstage_tune.emulation.request import EmulationRequest
 from xstage_tune.emulation.result import EmulationResult, conclude
-from xstage_tune.kept_run import Progress, kept_launches
+from xstage_tune.kept_run import kept_launches
+from xstage_tune.progress import Progress
 from xstage_tune.store.facade import Store
 from xstage_tune.store.launches import skeleton_point
 from xstage_tune.store.runs import RunWriter

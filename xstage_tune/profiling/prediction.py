@@ -8,13 +8,10 @@ from statistics import median
 
 from xstage_tune.audit.attention import audit_attention
 from xstage_tune.devices.fused_skeleton import fused_skeleton
-from xstage_tune.devices.simulator.skeletons import SimulatedSkeletons
-from xstage_tune.devices.skeleton_figures import LaunchFigures, figures_of, median_of
+from xstage_tune.devices.skeleton_figures import LaunchFigures, median_of
+from xstage_tune.emulation.prediction import simulated
 from xstage_tune.profiling.request import ProfileRequest
 from xstage_tune.workloads.schema import AttentionWorkload
-
-#: Launches behind a simulated figure: start times matter little beside what schedules do.
-_LAUNCHES = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +106,7 @@ def _launches(
         path=request.path,
         remote=remote,
     )
-    device = SimulatedSkeletons(request.platform, seed=request.seed)
-    return tuple(figures_of(run) for run in device.run_skeletons([skeleton] * _LAUNCHES))
+    return simulated(skeleton, request.platform, request.seed)
 
 
 def _makespan_ns(launches: tuple[LaunchFigures, ...]) -> float:

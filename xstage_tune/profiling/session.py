@@ -9,11 +9,12 @@ from xstage_tune.devices.archive import ArchiveWriter
 from xstage_tune.devices.attention_profiles import ProfileDevice, ProfileLaunch
 from xstage_tune.devices.attention_recording import PROFILE, RecordedLaunch, record_launch
 from xstage_tune.devices.launch_recording import LaunchManifest
-from xstage_tune.kept_run import Progress, kept_launches
+from xstage_tune.kept_run import kept_launches
 from xstage_tune.profiling.prediction import predict
 from xstage_tune.profiling.procedure import profile
 from xstage_tune.profiling.request import ProfileRequest
 from xstage_tune.profiling.result import Outcome, ProfileResult, conclude
+from xstage_tune.progress import Progress
 from xstage_tune.store.facade import Store
 from xstage_tune.store.runs import RunWriter
 

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from typing import Protocol
 
 import optuna
 from optuna.trial import TrialState
@@ -26,6 +25,7 @@ from xstage_tune.configs.resources import check_config
 from xstage_tune.configs.schema import KernelConfig
 from xstage_tune.devices.kernels import KernelDevice
 from xstage_tune.errors import DeviceError, FindingError, RunInterrupted
+from xstage_tune.progress import Progress
 from xstage_tune.report.format import duration
 from xstage_tune.search.candidates import Candidates
 from xstage_tune.search.journal import Journal
@@ -45,18 +45,6 @@ _MOST_USELESS_ASKS = 8
 _FINAL_REPEATS = 5
 _FINALISTS = 4
 _FINALIST_MARGIN = 1.01
-
-
-class Progress(Protocol):
-    """Who is told how far a search is."""
-
-    def planned(self, total: int) -> None:
-        """How many evaluations there may be."""
-        ...
-
-    def advance(self, label: str) -> None:
-        """One evaluation is done; ``label`` says how the search stands."""
-        ...
 
 
 class NoProgress:

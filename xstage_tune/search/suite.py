@@ -16,7 +16,8 @@ from typing import Any
 from xstage_tune.configs.defaults import interleaved_config
 from xstage_tune.devices.kernels import KernelDevice
 from xstage_tune.platforms.schema import PlatformProfile
-from xstage_tune.search.driver import NoProgress, Progress, run_search
+from xstage_tune.progress import Progress
+from xstage_tune.search.driver import NoProgress, run_search
 from xstage_tune.search.journal import NoJournal
 from xstage_tune.search.request import SearchRequest
 from xstage_tune.search.sampling import SamplerName
