@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import os
 import resource
+import signal
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from tests.calibration.fluid import Fluid, FluidDevice
 from xstage_tune import cli
@@ -25,9 +27,27 @@ class SlowDevice(FluidDevice):
         self._seconds = seconds
 
     def run_bursts(self, points: Sequence[BurstPoint]) -> Iterator[BurstRun]:
-        for run in super().run_bursts(points):
+        runs = super().run_bursts(points)
+        while True:
+            with interrupts_held():
+                run = next(runs, None)
+            if run is None:
+                return
             time.sleep(self._seconds)
             yield run
+
+
+@contextmanager
+def interrupts_held() -> Iterator[None]:
+    """A block that Ctrl-C ends only at its end: inside, numba makes a SystemError of it, or crashes."""
+    held: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _: held.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if held:
+        raise KeyboardInterrupt
 
 
 def main() -> None:
