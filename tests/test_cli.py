@@ -74,3 +74,11 @@ def test_output_that_nobody_takes(shell: str, code: int, complaint: str) -> None
     assert done.returncode == code
     assert complaint in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_closed_standard_output_is_told() -> None:
+    """As a shell's ``>&-`` leaves it: there is nowhere to put a result."""
+    command = f"{sys.executable} -m xstage_tune platforms list >&-"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "standard output is closed" in done.stderr

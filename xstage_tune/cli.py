@@ -65,6 +65,9 @@ def root(
 def entry() -> NoReturn:
     """The program: a reader that closes its pipe ends it, as it ends any other."""
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    if sys.stdout is None:  # closed by the shell: there is nowhere to put a result
+        report_error(DeviceError("standard output is closed", "redirect it to a file, or to /dev/null"))
+        sys.exit(ExitCode.ENVIRONMENT)
     for stream in (sys.stdout, sys.stderr):  # a file's name need not be text
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")

@@ -98,6 +98,15 @@ class TestNames:
 
 
 class TestBadContent:
+    def test_more_producers_than_sms(self, load_text: Load, profile_toml: str) -> None:
+        message = refusal(load_text, profile_toml.replace("sm_count = 8", "sm_count = 7"))
+        assert "issue has a point of 8 producers, and gpu.sm_count is 7" in message
+
+    def test_a_drain_rate_above_the_copy_engine_s(self, load_text: Load, profile_toml: str) -> None:
+        drain = "bytes_per_s = 50e9\ncopy_engine_bytes_per_s = 40e9"
+        message = refusal(load_text, profile_toml.replace("bytes_per_s = 50e9", drain))
+        assert "drain.bytes_per_s = 5e+10 is above drain.copy_engine_bytes_per_s = 4e+10" in message
+
     def test_missing_key(self, load_text: Load, profile_toml: str) -> None:
         message = refusal(load_text, profile_toml.replace("sm_count = 8\n", ""))
         assert "key 'gpu.sm_count' is missing" in message

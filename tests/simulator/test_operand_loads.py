@@ -79,7 +79,7 @@ def test_a_fused_kernel_on_the_h200_s_host_path_is_held_up_by_its_own_stores() -
     assert starved["paper-nvlink5"] == 0
 
 
-def test_a_launch_ends_when_its_last_byte_has_drained() -> None:
+def test_a_launch_is_over_when_its_last_byte_has_drained() -> None:
     run = two_tiles(load_cover_ns=np.inf)
     assert run.end_ns == run.drained_ns == pytest.approx(2000.0 + BURST_BYTES, rel=0.01)
     assert run.makespan_ns < run.end_ns

@@ -148,12 +148,11 @@ def _predict(
         after_l1 * times.l1_ns.value + (1 - after_l1) * times.l2_ns.value, "the next mainloop", gap
     )
     span = _span(burst, gap, cover, rate_ok)
-    stall = derived(
-        after_l1 * _stall_ns(span, times.l1_ns) + (1 - after_l1) * _stall_ns(span, times.l2_ns),
-        "equation 15, T_RS - T_cover",
-        span,
-        cover,
-    )
+    stall_ns = after_l1 * _stall_ns(span, times.l1_ns) + (1 - after_l1) * _stall_ns(span, times.l2_ns)
+    if not rate_ok:
+        # Drain-limited, G and the stalls of a period come to V/R (equation 11).
+        stall_ns = min(stall_ns, burst.drain_ns.value - gap.value)
+    stall = derived(stall_ns, "equation 15, T_RS - T_cover", span, cover)
     issue = issue_at(burst, gap)
     residual = total(bursts, stall)
     return SchedulePrediction(

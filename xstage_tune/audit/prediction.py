@@ -1,7 +1,7 @@
 """What one schedule does to the issuing role and to the Tensor Cores, in the steady state.
 
-The steady state is an upper bound: a real run of tiles is finite, starts on a drained path, and its CTAs
-drift apart. The simulator gives the number.
+A real run of tiles is finite, starts on a drained path, and its CTAs drift apart, which stalls it less; its
+loads and local stores wait behind remote ones, which stalls it more. The simulator gives the number.
 """
 
 from __future__ import annotations
@@ -107,7 +107,8 @@ def completion_coupled(
         volume_bytes=volume, drain_bytes_per_s=rate, latency_ns=0.0, cover_ns=cover.value
     )
     stall = derived(float(stall_ns), "equation 17 without latency", burst.volume_bytes, cover)
-    residual = total(bursts, max(stall, least_exposed, key=float))
+    stall = max(stall, least_exposed, key=float)
+    residual = total(bursts, stall)
     return CompletionCoupled(
         period_ns=derived(float(period), "G + V/R", gap, burst.volume_bytes),
         stall_ns=stall,

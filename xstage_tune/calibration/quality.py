@@ -24,6 +24,7 @@ MAX_DRAIN_SPREAD = 0.01
 MAX_LOCAL_SPREAD = 0.2
 MAX_PERIOD_MEDIAN_PCT = 3.0
 MAX_PERIOD_P95_PCT = 8.0
+
 #: Allowance for the yardstick's own error: its samples rarely show more.
 RATE_TOLERANCE = 0.005
 

@@ -18,8 +18,8 @@ class KernelRun:
     """Repeats of one launch, ``[repeats]`` each, in ns.
 
     Args:
-        latency_ns: from the launch until its end: the last store has arrived, since a GPU ends a kernel no
-            sooner; of a skeleton, is accepted.
+        latency_ns: from the launch until its last store is accepted, as the paper counts. A GPU ends a kernel
+            when that store has arrived.
         stall_ns: waits of the mainloop role for a staging slot, a dependency, or operands behind the SM's own
             stores; mean over the SMs.
     """

@@ -7,6 +7,7 @@ from pathlib import Path
 import platformdirs
 
 from xstage_tune.assets import data_dir
+from xstage_tune.errors import UsageError
 from xstage_tune.platforms.schema import PlatformProfile
 from xstage_tune.profile_files import (
     check_profile,
@@ -15,6 +16,9 @@ from xstage_tune.profile_files import (
     resolve_profile,
     write_profile,
 )
+
+#: R may exceed the copy engine's rate by what that varies from sample to sample.
+_COPY_RATE_TOLERANCE = 1.01
 
 
 def user_platforms_dir() -> Path:
@@ -34,7 +38,28 @@ def load_platform(name_or_path: str) -> PlatformProfile:
         UsageError: no such profile, or its file breaks the schema.
     """
     path = resolve_profile("platform", name_or_path, _folders())
-    return check_profile(PlatformProfile, read_profile(path), str(path))
+    profile = check_profile(PlatformProfile, read_profile(path), str(path))
+    _require_plausible(profile, path)
+    return profile
+
+
+def _require_plausible(profile: PlatformProfile, path: Path) -> None:
+    """Refuse numbers that no calibration writes: they were edited, or are of different machines."""
+    drain, limit = profile.drain, profile.drain.copy_engine_bytes_per_s
+    if limit is not None and (drain.ci95 or (drain.bytes_per_s,))[0] > limit * _COPY_RATE_TOLERANCE:
+        raise UsageError(
+            f"{path}: drain.bytes_per_s = {drain.bytes_per_s:g} is above drain.copy_engine_bytes_per_s = "
+            f"{limit:g}, the most that the path carries",
+            "calibrate again: xstage-tune calibrate",
+        )
+    for name, points in (("issue", profile.issue), ("capacity", profile.capacity)):
+        most = max((point.producers for point in points), default=0)
+        if most > profile.gpu.sm_count:
+            raise UsageError(
+                f"{path}: {name} has a point of {most} producers, and gpu.sm_count is "
+                f"{profile.gpu.sm_count}: there is at most one producer an SM",
+                "correct the file, or calibrate again: xstage-tune calibrate",
+            )
 
 
 def save_platform(profile: PlatformProfile, path: Path, *, force: bool = False) -> None:

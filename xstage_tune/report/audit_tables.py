@@ -231,7 +231,9 @@ def _predictions(audit: Audit) -> TableData:
     weakest = max(p.stall_ns.basis for p in audit.predicted.values())
     undefined = any(p.hiding_ratio is None for p in audit.predicted.values())
     notes = (
-        f"steady state, an upper bound of a finite run; {weakest.label}",
+        f"steady state, of bursts that stay aligned; {weakest.label}",
+        "sender-visible: the kernel ends when its last burst has drained, up to "
+        f"{duration(audit.burst.drain_ns.value)} later",
         "hiding ratio: against a serial transfer of the same bytes at R"
         + ("; none where a burst drains faster than it is issued, V/R < T0" if undefined else ""),
         "completion-coupled: an issuer that waits until its stores are visible, latency not counted",

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from math import inf
 from operator import attrgetter
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 from xstage_tune.configs.schema import KernelConfig, MegaMoeConfig
+from xstage_tune.devices.base import STORE_FLAVOURS
 from xstage_tune.devices.skeleton_figures import LaunchFigures, median_of
 from xstage_tune.emulation.cases import WITHOUT_STORES
 from xstage_tune.emulation.request import EmulationRequest
 from xstage_tune.emulation.result import CaseResult, EmulationResult, Residual, error_pct
+from xstage_tune.platforms.rooms import shared_room_bytes
 from xstage_tune.report.format import ABSENT, duration, factor, percent
 from xstage_tune.report.study_words import workload_words
 from xstage_tune.report.tables import Column, TableData, render_table
@@ -95,8 +98,13 @@ def _predictions(result: EmulationResult) -> TableData:
     )  # fmt: skip
     notes = [
         f"from platform {result.request.platform.name}; in brackets how far a prediction is above what ran",
-        "closed form: the steady state, an upper bound of a finite run whose CTAs drift apart",
+        "closed form: the steady state, of bursts that stay aligned; CTAs of a finite run drift apart",
     ]
+    if any(shared_room_bytes(result.request.platform, flavour) < inf for flavour in STORE_FLAVOURS):
+        notes.append(
+            "a skeleton loads nothing; a kernel's operands wait behind its stores too: audit says how long, "
+            "search counts it"
+        )
     if result.device == "simulator":
         notes.append("the device is the simulator, so it has no prediction of its own to stand beside")
     return TableData("Predicted", columns, tuple(rows), tuple(notes), sections)
