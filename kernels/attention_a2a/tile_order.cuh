@@ -5,13 +5,8 @@
 // CTA i % CTAs. Tiles depend on nothing, so no order can deadlock.
 #pragma once
 
+#include "common/host_device.cuh"
 #include "common/types.cuh"
-
-#ifdef __CUDACC__
-#define XSTAGE_HOST_DEVICE __host__ __device__ __forceinline__
-#else
-#define XSTAGE_HOST_DEVICE inline
-#endif
 
 namespace xstage {
 

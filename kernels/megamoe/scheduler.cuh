@@ -33,13 +33,8 @@
 // Compiles for the device and for the host.
 #pragma once
 
+#include "common/host_device.cuh"
 #include "common/types.cuh"
-
-#ifdef __CUDACC__
-#define XSTAGE_HOST_DEVICE __host__ __device__ __forceinline__
-#else
-#define XSTAGE_HOST_DEVICE inline
-#endif
 
 namespace xstage::megamoe {
 
