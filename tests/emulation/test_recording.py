@@ -175,5 +175,5 @@ def test_a_gpu_that_is_no_number_is_refused() -> None:
 
 
 def test_a_recording_that_is_not_shipped_is_named() -> None:
-    with pytest.raises(UsageError, match="no recording named 'b200-peer' is shipped"):
+    with pytest.raises(UsageError, match="no recording of this kind is shipped, and 'b200-peer'"):
         open_replay("b200-peer")

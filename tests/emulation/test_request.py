@@ -88,3 +88,9 @@ def test_what_cannot_be_spun_is_refused(text: str, complaint: str) -> None:
     with pytest.raises(UsageError, match=r"^--tile-ns ") as refusal:
         parse_given(text)
     assert complaint in refusal.value.message
+
+
+@pytest.mark.parametrize("repeats", [0, -2, 10**9, float("nan"), "5"])
+def test_repeats_of_an_edited_recording_are_refused_naming_it(repeats: object) -> None:
+    with pytest.raises(UsageError, match=r"run\.xsemu: repeats must be 1 to 1000"):
+        request_from_keys({**MOE.keys(), "repeats": repeats}, "run.xsemu")

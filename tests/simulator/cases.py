@@ -71,7 +71,7 @@ def launches(draw: st.DrawFn, most_sms: int = 6) -> tuple[Streams, DrainModel]:
 
 @st.composite
 def drains(draw: st.DrawFn, sms: int, own_rooms: bool = False) -> DrainModel:
-    """A path of ``sms`` producers, usually one that limits them; with ``own_rooms`` often one that has some."""
+    """A path of ``sms`` producers, usually one that limits them; with ``own_rooms`` often with some."""
     branches = draw(st.integers(1, 3))
     port_sms = draw(st.integers(1, 3))
     port_of_sm = tuple(sm // port_sms for sm in range(sms))

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from xstage_tune.errors import UsageError
+
 
 class OutputFormat(StrEnum):
     """How a result is written to stdout."""
@@ -39,3 +41,16 @@ SetOption = Annotated[
         help="Override a key of the workload, e.g. tokens_per_rank=4096; may be repeated.",
     ),
 ]
+
+
+def the_only(values: list[str] | None, option: str) -> str | None:
+    """The value of an option that makes no sense twice, where the last one would win unseen.
+
+    Raises:
+        UsageError: it was given more than once.
+    """
+    if not values:
+        return None
+    if len(values) > 1:
+        raise UsageError(f"{option} is given {len(values)} times", f"one at a time: {option} {values[0]}")
+    return values[0]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from xstage_tune.commands._devices import PATHS, PathChoice, PathOption, refuse_options
-from xstage_tune.commands._options import FormatOption, OutputFormat, SetOption, StoreOption
+from xstage_tune.commands._options import FormatOption, OutputFormat, SetOption, StoreOption, the_only
 from xstage_tune.commands._runs import notify, run_session, show_result
 from xstage_tune.commands._targets import ForceOption, check_target
 from xstage_tune.errors import DeviceError, UsageError
@@ -101,7 +101,7 @@ def emulate(
         bool, typer.Option("--completion-coupled", help="The issue role waits until its stores are visible.")
     ] = False,
     sweep: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(
             metavar="KEY=VALUES",
             help="lead=1..32, remote_fraction=0,0.25,0.5, staging_depth=1..4, or tokens=1024,4096.",
@@ -154,7 +154,7 @@ def emulate(
         tile_ns=tile_ns,
         dependencies=dependencies,
         completion_coupled=completion_coupled,
-        sweep=sweep,
+        sweep=the_only(sweep, "--sweep"),
         platform=platform,
         repeats=repeats,
         seed=seed,

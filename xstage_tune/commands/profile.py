@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from xstage_tune.commands._devices import PATHS, PathChoice, PathOption, refuse_options
-from xstage_tune.commands._options import FormatOption, OutputFormat, SetOption, StoreOption
+from xstage_tune.commands._options import FormatOption, OutputFormat, SetOption, StoreOption, the_only
 from xstage_tune.commands._runs import run_session, show_result
 from xstage_tune.commands._targets import ForceOption, check_target
 from xstage_tune.errors import UsageError
@@ -37,7 +37,7 @@ def profile(
     ] = "auto",
     path: PathOption = PathChoice.AUTO,
     sweep: Annotated[
-        str | None, typer.Option(metavar="tokens=VALUES", help="For example tokens=1024,2048,4096.")
+        list[str] | None, typer.Option(metavar="tokens=VALUES", help="For example tokens=1024,2048,4096.")
     ] = None,
     platform: Annotated[
         str | None,
@@ -80,7 +80,7 @@ def profile(
         overrides=overrides or (),
         config=config,
         path=PATHS[path],
-        sweep=sweep,
+        sweep=the_only(sweep, "--sweep"),
         platform=platform,
         repeats=repeats,
         seed=seed,

@@ -175,7 +175,12 @@ def recording_file(name: str, suffix: str) -> Path:
     folder = data_dir("profiles") / "recordings"
     file = folder / f"{name}{suffix}"
     if not file.is_file():
-        known = ", ".join(sorted(path.stem for path in folder.glob(f"*{suffix}"))) or "none"
+        known = ", ".join(sorted(path.stem for path in folder.glob(f"*{suffix}")))
+        if not known:
+            raise UsageError(
+                f"no recording of this kind is shipped, and '{name}' is no file ending in {suffix}",
+                f"record one on a GPU with --record FILE{suffix}, then --device replay:FILE{suffix}",
+            )
         raise UsageError(
             f"no recording named '{name}' is shipped (there is: {known})",
             f"name one of them, or a file ending in {suffix}",

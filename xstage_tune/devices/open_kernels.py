@@ -19,7 +19,7 @@ def open_kernel_device(spec: str, platform: PlatformProfile) -> KernelDevice:
 
     Raises:
         UsageError: another spec, or ``emulate`` with a platform of another GPU.
-        DeviceError: ``emulate`` without a GPU; or ``cuda``: this version has no fused kernels to run there.
+        DeviceError: ``emulate`` without a GPU; or ``cuda``: search does not run fused kernels.
     """
     match = _SPEC.fullmatch(spec)
     if match is None:
@@ -30,7 +30,7 @@ def open_kernel_device(spec: str, platform: PlatformProfile) -> KernelDevice:
         return EmulatedKernels(open_skeletons.open_cuda_skeletons(match["gpu"] or "0"), platform)
     if spec.startswith("cuda"):
         raise DeviceError(
-            f"--device {spec}: this version has no fused kernels to run on a GPU",
-            "use --device emulate, or --device simulator, with a platform that was calibrated on that GPU",
+            f"--device {spec}: search does not run fused kernels in this version",
+            "use --device emulate (their skeletons) or simulator; profile runs the fused attention",
         )
     return SimulatedKernels(platform)

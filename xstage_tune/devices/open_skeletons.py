@@ -9,7 +9,7 @@ from xstage_tune.devices.skeletons import SkeletonDevice
 from xstage_tune.devices.spec import DeviceSpec, open_gpu, parse_device
 
 _WITHOUT_GPU = (
-    "--device simulator predicts the same from a calibrated platform; --device replay has a real run"
+    "--device simulator predicts the same from a calibrated platform; --device replay:FILE shows what ran"
 )
 
 

@@ -18,7 +18,7 @@ from xstage_tune.configs.schema import (
 from xstage_tune.devices.base import StoreFlavour, StorePath
 from xstage_tune.devices.fused_launch import GivenTimes
 from xstage_tune.devices.fused_skeleton import LONGEST_SPIN_NS
-from xstage_tune.devices.requirements import require_platform_path
+from xstage_tune.devices.requirements import require_platform_path, require_repeats
 from xstage_tune.emulation.sweep import Sweep, sweep_from_keys, sweep_keys
 from xstage_tune.errors import UsageError
 from xstage_tune.platforms.schema import PlatformProfile
@@ -84,6 +84,17 @@ class EmulationRequest:
                     f"its {what} are {', '.join(known)}",
                 )
         require_platform_path(self.platform, self.path)
+        require_repeats(self.repeats)
+        if not moe and not self.dependencies:
+            raise UsageError(
+                f"--no-dependencies is of MegaMoE; the tiles of '{self.workload.name}' depend on nothing",
+                "leave it out",
+            )
+        if "share" in self.placements and self.platform.arbitration is None:
+            raise UsageError(
+                f"platform '{self.platform.name}' has no shares of its SMs to place tiles by",
+                "leave out --placement, or give a --platform with arbitration",
+            )
         _check_given(self.given, moe)
         self._check_sweep(moe)
 
@@ -155,6 +166,9 @@ def request_from_keys(keys: Mapping[str, Any], origin: str) -> EmulationRequest:
             seed=keys["seed"],
             sweep=sweep_from_keys(keys["sweep"]),
         )
+    except UsageError as error:
+        where = "" if error.message.startswith(origin) else f"{origin}: "
+        raise UsageError(f"{where}{error.message}", error.hint) from None
     except (KeyError, TypeError) as error:
         raise UsageError(f"{origin}: not the request of an emulation: {error}") from None
 

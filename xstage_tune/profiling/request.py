@@ -10,7 +10,7 @@ from xstage_tune.configs.loader import config_from_keys, config_keys
 from xstage_tune.configs.schema import AttentionConfig
 from xstage_tune.devices.attention_profiles import ProfileCase, profile_case
 from xstage_tune.devices.base import StorePath
-from xstage_tune.devices.requirements import require_platform_path
+from xstage_tune.devices.requirements import require_platform_path, require_repeats
 from xstage_tune.emulation.sweep import Sweep, sweep_from_keys, sweep_keys
 from xstage_tune.errors import UsageError
 from xstage_tune.platforms.schema import PlatformProfile
@@ -43,6 +43,7 @@ class ProfileRequest:
 
     def __post_init__(self) -> None:
         require_platform_path(self.platform, self.path)
+        require_repeats(self.repeats)
         if self.sweep is not None and self.sweep.key != "tokens":
             raise UsageError(
                 f"--sweep {self.sweep.key}: profile sweeps tokens", "--sweep tokens=1024,2048,4096"
@@ -109,5 +110,8 @@ def request_from_keys(keys: Mapping[str, Any], origin: str) -> ProfileRequest:
             seed=keys["seed"],
             sweep=sweep_from_keys(keys["sweep"]),
         )
+    except UsageError as error:
+        where = "" if error.message.startswith(origin) else f"{origin}: "
+        raise UsageError(f"{where}{error.message}", error.hint) from None
     except (KeyError, TypeError) as error:
         raise UsageError(f"{origin}: not the request of a profile run: {error}") from None
