@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from xstage_tune.devices.simulator.jit import run_compiled
+
 #: The smallest of the kernels, so that a test compiles little.
 RUN_A_TIMER = """
 from xstage_tune.devices.simulator.timers import new_timers, set_timer
@@ -40,3 +42,24 @@ def test_a_folder_that_cannot_be_written_costs_one_warning(tmp_path: Path, below
     assert ran.stderr.count("\n") == 1
     assert "compiled anew each time" in ran.stderr
     assert "set XSTAGE_CACHE_DIR to a writable folder" in ran.stderr
+
+
+def test_ctrl_c_during_compiled_code_is_ctrl_c() -> None:
+    """What CPython makes of a signal's exception that a C function returned beside a result."""
+
+    def interrupted(_: int) -> int:
+        try:
+            raise KeyboardInterrupt
+        except KeyboardInterrupt as stop:
+            raise SystemError("returned a result with an exception set") from stop
+
+    with pytest.raises(KeyboardInterrupt):
+        run_compiled(interrupted, 1)
+
+
+def test_another_system_error_stays_one() -> None:
+    def broken() -> None:
+        raise SystemError("bad argument to internal function")
+
+    with pytest.raises(SystemError, match="bad argument"):
+        run_compiled(broken)

@@ -23,6 +23,7 @@ from xstage_tune.devices.base import (
 from xstage_tune.devices.simulator import burst_kernel as kernel
 from xstage_tune.devices.simulator.drain import DrainModel, drain_model, spread_sm_ids
 from xstage_tune.devices.simulator.fluid import new_fluid
+from xstage_tune.devices.simulator.jit import run_compiled
 from xstage_tune.devices.simulator.timers import new_timers, set_timer
 from xstage_tune.devices.simulator.traces import lane_rows, span_rows
 from xstage_tune.errors import DeviceError
@@ -79,7 +80,7 @@ def simulate_bursts(point: BurstPoint, drain: DrainModel, jitter: BurstJitter = 
     )
     fluid = new_fluid(drain, np.array([float(point.burst_bytes)]))
     records = _records(_FIRST_RECORDS_PER_PRODUCER * point.producers)
-    while kernel.run_bursts(plan, producers, timers, fluid, records) == kernel.RECORDS_FULL:
+    while run_compiled(kernel.run_bursts, plan, producers, timers, fluid, records) == kernel.RECORDS_FULL:
         records = _doubled(records)
     kept = slice(0, int(records.written[0]))
     order = np.lexsort((records.begin_ns[kept], records.producer[kept]))

@@ -15,6 +15,8 @@ from xstage_tune.devices.cuda.compiler import work_folder
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
+Result = TypeVar("Result")
+
 _LOG = logging.getLogger(__name__)
 
 numba_config: Any = config  # its settings are made at run time
@@ -35,6 +37,23 @@ def event_kernel(function: Function) -> Function:
     finally:
         numba_config.CACHE_DIR = users_choice
     return compiled
+
+
+def run_compiled(function: Callable[..., Result], *arguments: object) -> Result:
+    """Call a compiled function from Python; Ctrl-C during the call ends it as it ends any other.
+
+    A signal's exception that is raised while numba hands the arguments or the result over reaches the caller
+    as a ``SystemError`` about a result with an exception set.
+
+    Raises:
+        KeyboardInterrupt: the user stopped the program.
+    """
+    try:
+        return function(*arguments)
+    except SystemError as error:
+        if isinstance(error.__cause__, KeyboardInterrupt):
+            raise KeyboardInterrupt from None
+        raise
 
 
 def _cache_dir() -> str | None:

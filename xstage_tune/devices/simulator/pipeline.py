@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from xstage_tune.devices.simulator import pipeline_kernel as kernel
 from xstage_tune.devices.simulator.drain import DrainModel
 from xstage_tune.devices.simulator.fluid import ACCEPTED, NOBODY, PEAK, TRACED, new_fluid
+from xstage_tune.devices.simulator.jit import run_compiled
 from xstage_tune.devices.simulator.timers import new_timers, set_timer
 from xstage_tune.devices.streams import NO_COUNTER, Floats, Streams
 from xstage_tune.errors import UsageError
@@ -153,7 +154,8 @@ def simulate(
         float(config.completion_latency_ns),
         float(config.load_cover_ns) if drain.own_room_bytes > 0 else math.inf,
     )
-    events = kernel.run_events(kernel.Pipeline(tiles, times, roles, timers, fluid, rules))
+    launch = kernel.Pipeline(tiles, times, roles, timers, fluid, rules)
+    events = run_compiled(kernel.run_events, launch)
     _require_finished(streams, times)
     return PipelineRun(
         streams=streams,
