@@ -63,6 +63,9 @@ class TableDevice:
     identity: str = "table"
     asked: list[KernelConfig] = field(default_factory=list)
 
+    def close(self) -> None:
+        """Nothing is held."""
+
     def run_kernel(self, _: Workload, config: KernelConfig, repeats: int) -> KernelRun:
         if self.broken(config):
             raise DeviceError(f"cannot launch {config.label}")
@@ -85,6 +88,9 @@ class CountingSimulator:
 
     def __post_init__(self) -> None:
         self._kernels = SimulatedKernels(BLACKWELL)
+
+    def close(self) -> None:
+        """Nothing is held."""
 
     def run_kernel(self, workload: Workload, config: KernelConfig, repeats: int) -> KernelRun:
         if repeats == 1:

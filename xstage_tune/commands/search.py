@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
@@ -107,8 +108,10 @@ def search(
         timeout_s=timeout,
         tolerance=tolerance,
     )
-    kernels = open_kernel_device(device, profile)
-    with Store.open(store, create=resume is None) as kept:
+    with (
+        closing(open_kernel_device(device, profile)) as kernels,
+        Store.open(store, create=resume is None) as kept,
+    ):
         result = _search_one(request, kernels, kept, resume)
     _show(result, output)
 
@@ -159,8 +162,8 @@ def _run_suite(
 
     profile = load_platform(platform)
     options = SuiteOptions(trials or DEFAULT_TRIALS, seed, sampler.value, tolerance)
-    with SweepProgress("searching") as progress:
-        result = run_paper_84(profile, open_kernel_device(device, profile), options, progress)
+    with closing(open_kernel_device(device, profile)) as kernels, SweepProgress("searching") as progress:
+        result = run_paper_84(profile, kernels, options, progress)
     if output is OutputFormat.JSON:
         emit_json(result.keys())
     else:

@@ -27,6 +27,10 @@ class EmulatedKernels:
         self._platform = platform
         self.identity = device.identity
 
+    def close(self) -> None:
+        """Free the device's memory."""
+        self._device.close()
+
     def run_kernel(self, workload: Workload, config: KernelConfig, repeats: int = 1) -> KernelRun:
         """Launch a config's skeleton ``repeats`` times.
 

@@ -48,3 +48,7 @@ class KernelDevice(Protocol):
             DeviceError: the device cannot run it.
         """
         ...
+
+    def close(self) -> None:
+        """Free what the device holds; safe to call twice."""
+        ...

@@ -77,6 +77,9 @@ class SimulatedKernels:
             stall_ns=tuple(_stall_ns(run) for run in runs),
         )
 
+    def close(self) -> None:
+        """Nothing is held."""
+
     def launch(self, workload: Workload, config: KernelConfig) -> Launch:
         """The launch of a config on the rank that receives most.
 
