@@ -13,6 +13,7 @@ from xstage_tune.configs.loader import load_config
 from xstage_tune.errors import UsageError
 from xstage_tune.profile_files import apply_overrides, check_profile, read_profile, read_text, resolve_profile
 from xstage_tune.workloads.histogram import read_histogram
+from xstage_tune.workloads.loader import load_workload
 from xstage_tune.workloads.schema import Routing
 
 DEEP = "[" * 100_000
@@ -82,3 +83,8 @@ def test_a_byte_order_mark_is_no_part_of_the_text(tmp_path: Path) -> None:
 def test_a_value_where_a_list_belongs_is_told_how_one_is_written() -> None:
     message = refusal(check_profile, Routing, {"kind": "histogram", "histogram": "h.json"}, "mine.toml")
     assert message == "mine.toml: histogram = 'h.json': should be a list, as in [1, 2]"
+
+
+def test_a_value_where_a_section_belongs_is_told_how_to_name_its_keys() -> None:
+    told = refusal(load_workload, "megamoe/deepseek-v4-flash", ["routing=zipf"])
+    assert "key 'routing' is a section: give one of its keys, routing.KEY" in told

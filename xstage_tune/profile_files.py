@@ -195,6 +195,8 @@ def _problem(problem: ErrorDetails, model: type[BaseModel]) -> str:
     if problem["type"] == "missing":
         return f"key '{key}' is missing"
     reason = problem["msg"].removeprefix("Value error, ").removeprefix("Input ")
+    if problem["type"] in ("model_type", "dict_type"):
+        return f"key '{key}' is a section: give one of its keys, {key}.KEY"
     if problem["type"] == "tuple_type":
         reason = "should be a list, as in [1, 2]"
     if isinstance(problem["input"], Mapping | list | tuple):

@@ -81,7 +81,7 @@ def to_t4(history: History) -> dict[str, Any]:
     """The T4 auto-tuning results schema; times in ms."""
     return {
         "schema_version": _T4_VERSION,
-        "metadata": {"timeunit": "milliseconds"},
+        "metadata": {"timeunit": "milliseconds", "device_name": _device(history.tuned)},
         "results": [
             {
                 "timestamp": trial.created_at,
