@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xstage_tune.configs.architecture import architecture_of, compute_of
-from xstage_tune.configs.schema import AttentionConfig, MegaMoeConfig
+from xstage_tune.configs.schema import AttentionConfig, KernelConfig, MegaMoeConfig
 from xstage_tune.errors import UsageError
 from xstage_tune.platforms.schema import AttentionTile, PlatformProfile
-from xstage_tune.workloads.schema import OUTPUT_BYTES, AttentionWorkload, MoeWorkload
+from xstage_tune.workloads.schema import OUTPUT_BYTES, AttentionWorkload, MoeWorkload, Workload
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -142,6 +142,24 @@ def attention_tile_times(
         fixed_ns=reference.fixed_ns,
         cover_ns=kv_tile_ns / 2,
         epilogue_ns=elements * _EPILOGUE_WARP_NS_PER_ELEMENT / _ATTENTION_EPILOGUE_WARPS,
+    )
+
+
+def scaled_from(config: KernelConfig, workload: Workload, platform: PlatformProfile) -> str | None:
+    """What the time of a config's tile is scaled from, in words; None where it is that of a measured tile.
+
+    Raises:
+        UsageError: as :func:`attention_tile_times`.
+    """
+    if not isinstance(config, AttentionConfig) or not isinstance(workload, AttentionWorkload):
+        return None
+    reference = _nearest_tile(config, workload, platform)
+    measured = (reference.block_m, reference.block_n, reference.head_dim)
+    if measured == (config.block_m, config.block_n, workload.head_dim):
+        return None
+    return (
+        f"the time of a {config.block_m}x{config.block_n} tile (head dim {workload.head_dim}) is scaled by "
+        f"its work from that of {reference.block_m}x{reference.block_n} (head dim {reference.head_dim})"
     )
 
 

@@ -69,6 +69,8 @@ def _notes(result: SearchResult) -> Iterator[str]:
             f"the best is within {percent(100 * above)} of it"
         )
     yield f"{result.evaluations} configs evaluated; stopped: {result.stopped}"
+    if result.assumed:
+        yield f"assumed, not measured: {result.assumed}"
     if result.failed:
         yield f"{result.failed} of them could not run"
     if len(result.ties) > _MOST_TIES:

@@ -24,6 +24,7 @@ from xstage_tune.configs.defaults import default_config, heuristic_configs
 from xstage_tune.configs.resources import check_config
 from xstage_tune.configs.schema import KernelConfig
 from xstage_tune.devices.kernels import KernelDevice
+from xstage_tune.devices.tile_times import scaled_from
 from xstage_tune.errors import DeviceError, FindingError, RunInterrupted
 from xstage_tune.progress import Progress
 from xstage_tune.report.format import duration
@@ -268,6 +269,7 @@ class _Search:
             failed=len(self.candidates.failed),
             cuts=self._cuts(),
             stopped=stopped or "",
+            assumed=scaled_from(best.config, self._request.workload, self._request.platform),
         )
 
     def _measure_again(

@@ -74,6 +74,7 @@ class SearchResult:
         failed: of them, those that the device could not run.
         cuts: what was not evaluated, and why.
         stopped: why the search ended.
+        assumed: what the answer's time rests on that nobody measured; None for nothing.
     """
 
     study_id: str
@@ -92,6 +93,7 @@ class SearchResult:
     failed: int
     cuts: tuple[Cut, ...]
     stopped: str
+    assumed: str | None = None
 
     @property
     def beats_default(self) -> bool:
@@ -124,6 +126,7 @@ class SearchResult:
             "cuts": {cut.reason: cut.configs for cut in self.cuts},
             "cut_details": [asdict(cut) for cut in self.cuts],
             "stopped": self.stopped,
+            "assumed": self.assumed,
         }
 
 
@@ -147,6 +150,7 @@ def result_from_keys(keys: Mapping[str, Any], origin: str) -> SearchResult:
             heuristics={name: outcome(data) for name, data in keys["heuristics"].items()},
             ties=tuple(outcome(data) for data in keys["ties"]),
             cuts=tuple(Cut(**cut) for cut in keys["cut_details"]),
+            assumed=keys.get("assumed"),  # studies of earlier versions do not say
         )
     except (KeyError, TypeError) as error:
         raise UsageError(f"{origin}: not the result of a search: {error}") from None
