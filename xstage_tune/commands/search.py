@@ -44,17 +44,18 @@ class SuiteChoice(StrEnum):
 
 def search(
     workload: Annotated[
-        str | None, typer.Option(metavar="NAME|FILE.toml", help="Workload to tune for.")
+        str | None, typer.Option("--workload", "-w", metavar="NAME|FILE.toml", help="Workload to tune for.")
     ] = None,
     suite: Annotated[
         SuiteChoice | None, typer.Option(help="Tune for every workload of a suite instead.")
     ] = None,
     platform: Annotated[
-        str, typer.Option(metavar="NAME|FILE.toml", help="Calibrated platform to tune on.")
+        str,
+        typer.Option("--platform", "-p", metavar="NAME|FILE.toml", help="Calibrated platform to tune on."),
     ] = "paper-nvlink5",
     device: Annotated[
         str,
-        typer.Option(help="auto (the simulator), simulator, emulate[:N] (skeletons on a GPU), or cuda[:N]."),
+        typer.Option(help="auto (the simulator), simulator, or emulate[:N] (skeletons on a GPU)."),
     ] = "auto",
     trials: Annotated[
         int | None,
