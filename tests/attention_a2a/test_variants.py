@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.attention_a2a.cases import config
+from xstage_tune.configs.resources import check_config
 from xstage_tune.configs.schema import AttentionConfig
 from xstage_tune.devices.cuda.attention_variants import (
     EPOCHS,
@@ -21,6 +22,8 @@ from xstage_tune.devices.cuda.attention_variants import (
 from xstage_tune.devices.cuda.compiler import CompiledKernel, compile_kernel
 from xstage_tune.devices.cuda.variants import KernelVariant
 from xstage_tune.errors import UsageError
+from xstage_tune.platforms.loader import load_platform
+from xstage_tune.workloads.loader import load_workload
 
 
 @pytest.fixture(autouse=True)
@@ -44,6 +47,13 @@ def test_shipped_variant_neither_spills_nor_serialises_its_products(
     assert kernel.warnings == ()
     assert kernel.entries[KERNEL].spill_bytes == 0
     assert kernel.entries[KERNEL].stack_bytes == 0
+
+
+@pytest.mark.parametrize(("shipped", "head_dim"), SHIPPED)
+def test_the_search_knows_that_shipped_variants_fit(shipped: AttentionConfig, head_dim: int) -> None:
+    """Its budget of registers is the compiler's: a config that is cut here would never be found."""
+    layer = load_workload("fa-a2a/paper", [f"head_dim={head_dim}"])
+    assert check_config(shipped, layer, load_platform("h200-host")).violations == ()
 
 
 def test_completion_kernels_compile_without_warnings() -> None:

@@ -23,9 +23,7 @@ def open_kernel_device(spec: str, platform: PlatformProfile) -> KernelDevice:
     """
     match = _SPEC.fullmatch(spec)
     if match is None:
-        raise UsageError(
-            f"--device '{spec}' is unknown", "use auto, simulator, emulate or emulate:N"
-        )
+        raise UsageError(f"--device '{spec}' is unknown", "use auto, simulator, emulate or emulate:N")
     if spec.startswith("emulate"):
         return EmulatedKernels(open_skeletons.open_cuda_skeletons(match["gpu"] or "0"), platform)
     if spec.startswith("cuda"):
