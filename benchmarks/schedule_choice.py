@@ -4,7 +4,7 @@
 
 The paper's seven models at three sizes, with balanced and skewed routing, on the paper's platform: the
 default config's tiles under expert waves and interleaved. Regret is how much slower the chosen schedule is
-than the better of the two. ``knee_over_lead`` is the time with the lead D_knee over that with the advised
+than the better of the two. ``knee_over_lead`` is the time with the lead D_knee over that with the usual
 lead.
 """
 

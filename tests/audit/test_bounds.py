@@ -108,7 +108,7 @@ def test_a_layer_with_two_violated_bounds_is_told_to_interleave_first() -> None:
     assert [action.kind for action in found.actions] == ["interleave", "smaller_bursts", "fewer_producers"]
     lead, largest, _ = (action.limit for action in found.actions)
     assert lead is not None
-    assert lead.value == 10  # D_knee of 4.6 rows, and 4.6 rows of Linear-2
+    assert lead.value == 12  # two D_knee of 4.6 rows, and half of one
     assert largest is not None
     assert passes(found.platform, 148, largest.value, found.predicted["interleaved"].gap_ns.value)
 

@@ -26,7 +26,7 @@ from xstage_tune.workloads.schema import MoeWorkload
 
 EVEN = [1536] * 32  # 8,192 tokens a rank, top-6, over 32 local experts
 EXPORT = tuned(FLASH)
-INTERLEAVED = tuned(FLASH, schedule={"kind": "interleaved", "lead_rows": 10})
+INTERLEAVED = tuned(FLASH, schedule={"kind": "interleaved", "lead_rows": 12})
 #: A drain that keeps up with anything, and an output that is ready at once.
 FREE = {"drain_bytes_per_s": 1e14, "l1_handover_ns": 1e-9, "l1_mainloop_ns": 1.0, "l1_weight_tile_bytes": 1.0}
 
@@ -39,13 +39,13 @@ def with_terms(export: TunedConfig, **terms: Any) -> TunedConfig:
 def test_a_drain_limited_layer_is_interleaved_with_the_advised_lead() -> None:
     choice = choose(EXPORT, EVEN)
     assert choice.schedule.kind == "interleaved"
-    assert choice.schedule.lead_rows == 10  # 4.6 rows of either layer under way
+    assert choice.schedule.lead_rows == 12  # two D_knee of 4.6 rows, and half of one
     assert choice.stall_saved_ns > 0
 
 
 def test_tuned_parameters_are_kept() -> None:
-    deep = choose(tuned(FLASH, schedule={"kind": "interleaved", "lead_rows": 12}), EVEN)
-    assert deep.schedule.lead_rows == 12
+    deep = choose(tuned(FLASH, schedule={"kind": "interleaved", "lead_rows": 15}), EVEN)
+    assert deep.schedule.lead_rows == 15
     shallow = with_terms(tuned(FLASH, schedule={"kind": "wave", "experts_per_wave": 4}), **FREE)
     assert choose(shallow, EVEN).schedule.experts_per_wave == 4
 

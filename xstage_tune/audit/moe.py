@@ -19,6 +19,7 @@ from xstage_tune.audit.prediction import (
 )
 from xstage_tune.audit.tile_times import MoeTimes, moe_times
 from xstage_tune.configs.architecture import architecture_of
+from xstage_tune.configs.defaults import usual_lead_rows
 from xstage_tune.configs.schema import MegaMoeConfig
 from xstage_tune.model import moe
 from xstage_tune.platforms.schema import PlatformProfile
@@ -98,9 +99,9 @@ def audit_moe(
         times=times,
         lead_knee_rows=Figure(knee_rows, Basis.DERIVED, "equation 16, b_n*K_SM / (2*h_inter)"),
         lead_rows=Figure(
-            advised_lead_rows(layer, config, _sms(platform)),
+            usual_lead_rows(config, layer, _sms(platform)),
             Basis.DERIVED,
-            "D_knee and the Linear-2 rows under way, K_SM/n2",
+            "two D_knee, and a margin of h_inter/h",
         ),
         schedule=schedule,
         predicted={
@@ -108,15 +109,6 @@ def audit_moe(
             for name in dict.fromkeys(("wave", "interleaved", schedule))
         },
     )
-
-
-def advised_lead_rows(layer: MoeWorkload, config: MegaMoeConfig, sms: int) -> int:
-    """The lead D to run with: D_knee, and the K_SM/n2 rows that the SMs' Linear-2 tiles span.
-
-    D_knee alone counts the Linear-1 rows that are under way; ``benchmarks/schedule_choice.py`` shows what the
-    difference is worth.
-    """
-    return ceil(_knee_rows(layer, config, sms) + sms / (layer.hidden // config.block_n))
 
 
 def _knee_rows(layer: MoeWorkload, config: MegaMoeConfig, sms: int) -> float:

@@ -63,10 +63,7 @@ def heuristic_configs(workload: Workload, platform: PlatformProfile) -> dict[str
 
 
 def interleaved_config(workload: MoeWorkload, platform: PlatformProfile) -> MegaMoeConfig:
-    """The default's tiles under Algorithm 1, with a lead of two D_knee (equation 16) and a margin.
-
-    D_knee rows are one round of Linear-1 on all SMs. A second one covers its stores. The margin is for SMs
-    that run a Linear-2 tile first: in rounds, the ratio of both mainloops, which is that of their depths.
+    """The default's tiles under Algorithm 1, with the lead of :func:`usual_lead_rows`.
 
     Raises:
         UsageError: as :func:`default_config`.
@@ -79,16 +76,22 @@ def schedule_of_kind(
     kind: ScheduleKind, config: MegaMoeConfig, workload: MoeWorkload, platform: PlatformProfile
 ) -> Schedule:
     """A schedule with its usual parameters for the tiles of ``config``: the default's wave, the lead of
-    :func:`interleaved_config`."""
+    :func:`usual_lead_rows`."""
     if kind == "wave":
         return Schedule(kind=kind, experts_per_wave=_experts_per_wave(config, workload, platform))
     if kind == "interleaved":
-        knee = lead_knee_rows(
-            block_n=config.block_n, producers=platform.gpu.sm_count, intermediate=workload.intermediate
-        )
-        rounds = 2 + workload.intermediate / workload.hidden
-        return Schedule(kind=kind, lead_rows=ceil(rounds * float(knee)))
+        return Schedule(kind=kind, lead_rows=usual_lead_rows(config, workload, platform.gpu.sm_count))
     return Schedule(kind=kind)
+
+
+def usual_lead_rows(config: MegaMoeConfig, workload: MoeWorkload, sms: int) -> int:
+    """The lead D to run Algorithm 1 with: two D_knee (equation 16) and a margin.
+
+    D_knee rows are one round of Linear-1 on all SMs. A second one covers its stores. The margin is for SMs
+    that run a Linear-2 tile first: in rounds, the ratio of both mainloops, which is that of their depths.
+    """
+    knee = lead_knee_rows(block_n=config.block_n, producers=sms, intermediate=workload.intermediate)
+    return ceil((2 + workload.intermediate / workload.hidden) * float(knee))
 
 
 def fitting_stages(config: MegaMoeConfig, workload: MoeWorkload, platform: PlatformProfile) -> int:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from xstage_tune.audit.moe import advised_lead_rows
 from xstage_tune.configs.architecture import architecture_of, compute_of
-from xstage_tune.configs.defaults import default_config
+from xstage_tune.configs.defaults import default_config, usual_lead_rows
 from xstage_tune.configs.schema import MegaMoeConfig
 from xstage_tune.devices.tile_times import SIGNAL_NS, moe_tile_times
 from xstage_tune.export.record import ScheduleModel
@@ -41,7 +40,7 @@ def schedule_model(layer: MoeWorkload, platform: PlatformProfile, config: MegaMo
         row_output_bytes=config.block_m * layer.intermediate * layer.activation_bytes,
         cache_bytes=float(platform.gpu.l2_bytes),
         memory_bytes_per_s=compute_of(platform).memory_bytes_per_s,
-        lead_rows=config.schedule.lead_rows or advised_lead_rows(layer, config, sms),
+        lead_rows=config.schedule.lead_rows or usual_lead_rows(config, layer, sms),
         experts_per_wave=_experts_per_wave(layer, platform, config),
     )
 
