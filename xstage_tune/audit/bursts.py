@@ -38,6 +38,18 @@ class BurstTerms:
     )  # part of Q that all producers share; None where the platform cannot tell
     operand_wait_ns: Figure | None  # how long loads may wait behind one burst; None likewise
 
+    @property
+    def isolated_issue_ns(self) -> float:
+        """Equation 7: T_iss of a burst that finds the path idle."""
+        return float(
+            burst_gap.isolated_issue_ns(
+                free_issue_ns=self.free_issue_ns.value,
+                volume_bytes=self.volume_bytes.value,
+                drain_bytes_per_s=self.drain_bytes_per_s.value,
+                capacity_bytes=self.capacity_bytes.value,
+            )
+        )
+
     def design_test(self, gap_ns: float) -> burst_gap.DesignTest:
         """Equation 10 at a gap."""
         return burst_gap.design_test(
@@ -132,7 +144,8 @@ def _shared_room(platform: PlatformProfile, flavour: StoreFlavour) -> Figure | N
 def _operand_wait(peak: Figure, room: Figure, drain: Figure) -> Figure:
     """What is outstanding beyond the shared room drains in front of the SMs' loads."""
     beyond_bytes = max(0.0, peak.value - room.value)
-    return derived(beyond_bytes / drain.value * 1e9, "[q_peak - shared room]+ / R", peak, room)
+    wait_ns = burst_gap.drain_ns(volume_bytes=beyond_bytes, drain_bytes_per_s=drain.value)
+    return derived(float(wait_ns), "[q_peak - shared room]+ / R", peak, room)
 
 
 def _free_issue(

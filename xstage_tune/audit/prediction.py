@@ -52,13 +52,15 @@ def injection(burst: BurstTerms, gap: Figure) -> Figure:
 
 def issue_at(burst: BurstTerms, gap: Figure) -> Figure:
     """T_iss by the Burst-Gap law, at least that of an isolated burst beyond the capacity."""
-    path = {
-        "free_issue_ns": burst.free_issue_ns.value,
-        "volume_bytes": burst.volume_bytes.value,
-        "drain_bytes_per_s": burst.drain_bytes_per_s.value,
-    }
-    periodic = float(burst_gap.issue_ns(gap_ns=gap.value, **path))
-    isolated = float(burst_gap.isolated_issue_ns(capacity_bytes=burst.capacity_bytes.value, **path))
+    periodic = float(
+        burst_gap.issue_ns(
+            gap_ns=gap.value,
+            free_issue_ns=burst.free_issue_ns.value,
+            volume_bytes=burst.volume_bytes.value,
+            drain_bytes_per_s=burst.drain_bytes_per_s.value,
+        )
+    )
+    isolated = burst.isolated_issue_ns
     if isolated > periodic:
         return derived(isolated, "equation 7, (V - Q)/R", burst.volume_bytes, burst.capacity_bytes)
     return derived(periodic, "equation 3, max(T0, V/R - G)", burst.volume_bytes, burst.free_issue_ns, gap)

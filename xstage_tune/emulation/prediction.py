@@ -19,7 +19,6 @@ from xstage_tune.devices.skeleton_figures import LaunchFigures, figures_of
 from xstage_tune.devices.skeletons import Skeleton
 from xstage_tune.emulation.cases import EmulationCase
 from xstage_tune.emulation.request import EmulationRequest
-from xstage_tune.model import burst_gap
 from xstage_tune.model.checks import NS_PER_S
 from xstage_tune.platforms.schema import PlatformProfile
 from xstage_tune.workloads.schema import AttentionWorkload, MoeWorkload
@@ -88,19 +87,9 @@ def closed_form(case: EmulationCase, skeleton: Skeleton, request: EmulationReque
     exposed = predicted.completion_coupled if request.completion_coupled else predicted
     residual_ns = exposed.residual_ns.value
     last_fixed_ns = float(fixed_ns[remote].mean())
-    issue_ns = last_fixed_ns + (
-        # Each burst waits until the one before is visible, so all are isolated.
-        float(
-            burst_gap.isolated_issue_ns(
-                free_issue_ns=burst.free_issue_ns.value,
-                volume_bytes=burst.volume_bytes.value,
-                drain_bytes_per_s=burst.drain_bytes_per_s.value,
-                capacity_bytes=burst.capacity_bytes.value,
-            )
-        )
-        if request.completion_coupled
-        else predicted.span_ns.value
-    )
+    # Coupled to completion, each burst waits until the one before is visible, so all are isolated.
+    stores_ns = burst.isolated_issue_ns if request.completion_coupled else predicted.span_ns.value
+    issue_ns = last_fixed_ns + stores_ns
     held_back = float(streams.remote_bytes.sum()) - burst.capacity_bytes.value
     drain_ns = held_back / burst.drain_bytes_per_s.value * NS_PER_S
     if isinstance(case.workload, MoeWorkload):

@@ -51,7 +51,7 @@ def timeline_plate(cases: tuple[Case, Case]) -> Plate:
 
 def activity_plate(cases: tuple[Case, Case]) -> Plate:
     """Tensor Core activity and queue over both whole launches, on one time axis."""
-    longest_ns = max(max(case.run.makespan_ns, case.run.drained_ns) for case in cases)
+    longest_ns = max(case.run.end_ns for case in cases)
     highest = max(case.capacity_bytes for case in cases)
     time = Axis("time after the launch", "duration_ns", "linear", (0.0, 1.02 * longest_ns))
     active, queues = [], []
