@@ -27,7 +27,7 @@ __device__ __forceinline__ void consume(const AttentionArguments& arguments, con
         writer.write(arguments, grid.rows_per_rank(), tile, index, output, spans);
     }
     spans.close(arguments, consumer, index, writer.barrier());
-    writer.finish(arguments.complete);
+    writer.finish(arguments.complete && kAwaitCopies);
     if (arguments.complete) {
         named_barrier_sync(kStoredBarrier, kStoringThreads);
         if (consumer == 0 && threadIdx.x % kWarpgroupThreads == 0) {

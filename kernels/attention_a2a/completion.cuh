@@ -18,6 +18,7 @@ namespace xstage {
 
 constexpr bool kFence = OMIT_COMPLETION != 1;
 constexpr bool kSignal = OMIT_COMPLETION != 2;
+constexpr bool kAwaitCopies = OMIT_COMPLETION != 3;
 
 __device__ __forceinline__ void signal_ranks(const AttentionArguments& arguments, u32 epoch) {
     for (u32 rank = 0; kSignal && rank < arguments.ranks; ++rank) {

@@ -10,7 +10,9 @@ struct EpochFault {
     u32 rank;  // the sender that did not signal
     u32 expected;
     u32 seen;
+    u64 timeout_ns;
 };
+static_assert(sizeof(EpochFault) == 24);
 
 struct WaitArguments {
     const u32* words;  // [ranks] one of every sender, in this GPU's memory
@@ -40,7 +42,10 @@ extern "C" __global__ void wait_for_epoch(const WaitArguments arguments) {
     u32 seen = 0;
     while (rank < arguments.ranks && (seen = load_acquire_system(&arguments.words[rank])) < arguments.epoch) {
         if (global_timer_ns() > give_up_ns) {
-            *arguments.fault = {1, rank, arguments.epoch, seen};
+            // Several senders may be late, and earlier waits may have run out; the first is reported.
+            if (atomicExch(&arguments.fault->raised, 1) == 0) {
+                *arguments.fault = {1, rank, arguments.epoch, seen, arguments.timeout_ns};
+            }
             return;
         }
     }

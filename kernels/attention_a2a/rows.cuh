@@ -24,9 +24,10 @@ __device__ __forceinline__ char* staging_slot(char* shared, u32 consumer, u32 in
     return shared + kStagingOffset + (slot * kConsumers + consumer) * kWarpgroupTileBytes;
 }
 
-// Which of a rank's two buffers this launch fills.
+// Which of a rank's two buffers this launch fills, where it has two.
 __device__ __forceinline__ u32 epoch_slot(const AttentionArguments& arguments) {
-    return arguments.epochs == nullptr ? 0 : *static_cast<volatile u32*>(&arguments.epochs->epoch) & 1;
+    const bool has_two = arguments.epochs != nullptr && arguments.epoch_bytes != 0;
+    return has_two ? *static_cast<volatile u32*>(&arguments.epochs->epoch) & 1 : 0;
 }
 
 // 16 bytes of one token's row, in the buffer of the rank that owns the token; goes on from token to token.

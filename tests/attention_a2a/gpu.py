@@ -4,16 +4,24 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from cuda.core import Device, Stream
 
 from xstage_tune.configs.schema import AttentionConfig
 from xstage_tune.devices.base import StorePath
 from xstage_tune.devices.cuda.attention_kernel import AttentionA2A, PreparedLaunch
 from xstage_tune.devices.cuda.attention_shape import AttentionShape, Destinations
+from xstage_tune.devices.cuda.memory import enable_peer_access
 
 #: A bf16 number that no attention over unit normal values comes near.
 POISON = -1.0e30
 _REFERENCE_ELEMENTS = 1 << 28
+_OWN: dict[str, Any] = {"device": "cuda:0"}
+_OWNER: dict[StorePath, dict[str, Any]] = {
+    "local": _OWN,
+    "host": {"pin_memory": True},
+    "peer": {"device": "cuda:1"},
+}
 
 
 def gpu() -> Device:
@@ -30,6 +38,14 @@ def current_stream() -> Stream:
     import torch
 
     return Stream.from_handle(torch.cuda.current_stream().cuda_stream)
+
+
+def require_path(path: StorePath) -> None:
+    """Skip the test where this machine has no such path."""
+    import torch
+
+    if path == "peer" and torch.cuda.device_count() < 2:
+        pytest.skip("path 'peer' needs a second GPU")
 
 
 def random_inputs(shape: AttentionShape, seed: int) -> tuple[Any, Any, Any]:
@@ -66,6 +82,7 @@ def relative_error(out: Any, expected: Any) -> float:
 class RankBuffers:
     """Poisoned output buffers of all ranks: this rank's in its GPU, the others' on ``path``.
 
+    The words to signal are with the others' buffers, on path ``local`` in pinned memory.
     Every buffer has as many rows as rank 0's, so that the last ranks' have rows that nobody may write.
     """
 
@@ -76,13 +93,14 @@ class RankBuffers:
 
         self.shape = shape
         size = (epochs, shape.rows_per_rank, shape.ranks * shape.heads, shape.head_dim)
+        if path == "peer":
+            enable_peer_access(gpu(), Device(1))
         self.buffers = [
-            torch.full(size, POISON, dtype=torch.bfloat16, pin_memory=True)
-            if path == "host" and rank != shape.rank
-            else torch.full(size, POISON, dtype=torch.bfloat16, device="cuda")
+            torch.full(size, POISON, dtype=torch.bfloat16, **(_OWNER[path] if rank != shape.rank else _OWN))
             for rank in range(shape.ranks)
         ]
-        self.words = torch.zeros(shape.ranks, dtype=torch.int32, pin_memory=True)
+        words_owner = _OWNER["host" if path == "local" else path]
+        self.words = torch.zeros(shape.ranks, dtype=torch.int32, **words_owner)
         self.destinations = Destinations(
             buffers=tuple(buffer.data_ptr() for buffer in self.buffers),
             epoch_bytes=shape.buffer_bytes(0) if epochs == 2 else 0,
@@ -99,7 +117,10 @@ class RankBuffers:
 
         own = slice(self.shape.rank * self.shape.heads, (self.shape.rank + 1) * self.shape.heads)
         return torch.cat(
-            [buffer[slot, : self.shape.rows_of(rank), own].cuda() for rank, buffer in enumerate(self.buffers)]
+            [
+                buffer[slot, : self.shape.rows_of(rank), own].to("cuda:0")
+                for rank, buffer in enumerate(self.buffers)
+            ]
         )
 
     def untouched(self, slot: int = 0) -> bool:

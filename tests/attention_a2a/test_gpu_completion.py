@@ -1,16 +1,24 @@
-"""Signals say that all data are there: on the host path, where stores queue for tens of microseconds."""
+"""Signals say that all data are there, also where stores queue for tens of microseconds."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
+from cuda.core import Device, Stream
 
 from tests.attention_a2a.cases import config
-from tests.attention_a2a.gpu import POISON, Case, current_stream, gpu
+from tests.attention_a2a.gpu import POISON, Case, current_stream, gpu, require_path
 from xstage_tune.configs.schema import AttentionConfig
+from xstage_tune.devices.base import StorePath
 from xstage_tune.devices.cuda.attention_epochs import EpochWaiter, poll_epoch
 from xstage_tune.devices.cuda.attention_shape import AttentionShape
-from xstage_tune.devices.cuda.attention_variants import OMIT_FENCE, OMIT_SIGNAL
+from xstage_tune.devices.cuda.attention_variants import (
+    OMIT_AWAITING_COPIES,
+    OMIT_FENCE,
+    OMIT_SIGNAL,
+)
 from xstage_tune.errors import DeviceError, UsageError
 
 pytestmark = pytest.mark.gpu
@@ -25,44 +33,109 @@ VARIANTS = [
 TRIES = 30
 
 
-def rows_missing_when_signalled(case: Case) -> int:
-    """Rows that still hold poison at the moment that all words say they have arrived; of a sample of rows."""
+def rows_missing_when_signalled(case: Case, path: StorePath) -> int:
+    """Rows of a sample in which the owner sees poison when all words say that they have arrived."""
     import torch
 
-    words = case.ranks.words.numpy().view(np.uint32)
-    samples = [
-        buffer.view(torch.int16).numpy()[0, 15::64, :3, -1]
-        for rank, buffer in enumerate(case.ranks.buffers)
-        if rank != SHAPE.rank
-    ]
-    poison = torch.tensor(POISON).bfloat16().view(torch.int16).item()
+    see = _Peer(case) if path == "peer" else _Host(case)
+    poison = torch.tensor(POISON).bfloat16().item()
     missing = 0
     for attempt in range(TRIES):
         case.ranks.poison()
-        torch.cuda.synchronize()
-        case.launch()
-        poll_epoch(words, attempt + 1, timeout_s=2.0)
-        seen = [sample.copy() for sample in samples]
+        _synchronize()
+        seen = see.launch_and_look(epoch=attempt + 1)
+        _synchronize()
         missing += sum(int((part == poison).sum()) for part in seen)
-        torch.cuda.synchronize()
     return missing
 
 
+class _Host:
+    """Polls the words and copies the sample, the owner of pinned memory."""
+
+    def __init__(self, case: Case) -> None:
+        self._case = case
+        self._words = case.ranks.words.numpy().view(np.uint32)
+        self._samples = _samples(case)
+
+    def launch_and_look(self, epoch: int) -> list[Any]:
+        self._case.launch()
+        poll_epoch(self._words, epoch, timeout_s=2.0)
+        return [sample.clone() for sample in self._samples]
+
+
+class _Peer:
+    """Waits and copies on the GPU that owns the buffers, in one stream, which is queued before the launch."""
+
+    def __init__(self, case: Case) -> None:
+        import torch
+
+        self._case = case
+        owner = Device(1)
+        owner.set_current()
+        self._waiter = EpochWaiter(owner, case.ranks.words.data_ptr(), SHAPE.ranks)
+        gpu()
+        self._samples = _samples(case)
+        self._stream = torch.cuda.Stream(1)
+
+    def launch_and_look(self, epoch: int) -> list[Any]:
+        import torch
+
+        stream = Stream.from_handle(self._stream.cuda_stream)
+        Device(1).set_current()
+        self._waiter.hold(epoch, 2.0, stream)
+        with torch.cuda.stream(self._stream):
+            seen = [sample.clone() for sample in self._samples]
+        gpu()
+        self._case.launch()
+        Device(1).set_current()
+        self._waiter.check(stream)
+        gpu()
+        return seen
+
+
+def _samples(case: Case) -> list[Any]:
+    """Of each rank's buffer but the sender's own: the last number of some rows."""
+    buffers = case.ranks.buffers
+    return [buffer[0, 15::64, :3, -1] for rank, buffer in enumerate(buffers) if rank != SHAPE.rank]
+
+
+def _synchronize() -> None:
+    import torch
+
+    for device in range(torch.cuda.device_count()):
+        torch.cuda.synchronize(device)
+
+
+@pytest.mark.parametrize("path", ["host", "peer"])
 @pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: variant.label)
-def test_all_rows_are_there_when_the_words_say_so(variant: AttentionConfig) -> None:
-    assert rows_missing_when_signalled(Case(SHAPE, variant, "host", signals=True)) == 0
+def test_all_rows_are_there_when_the_words_say_so(variant: AttentionConfig, path: StorePath) -> None:
+    require_path(path)
+    assert rows_missing_when_signalled(Case(SHAPE, variant, path, signals=True), path) == 0
 
 
 @pytest.mark.parametrize("variant", VARIANTS[:2], ids=lambda variant: variant.label)
 def test_a_kernel_without_the_fence_is_caught(variant: AttentionConfig) -> None:
-    case = Case(SHAPE, variant, "host", signals=True, omit_completion=OMIT_FENCE)
-    assert rows_missing_when_signalled(case) > 0
+    """Over NVLink, whose links overtake each other.
+
+    Not on the host path, where nothing can be seen: what an SM sends leaves it in order, so when a CTA's
+    count has come to L2 its stores are in the one queue in front of PCIe, and the signal queues behind them.
+    """
+    require_path("peer")
+    case = Case(SHAPE, variant, "peer", signals=True, omit_completion=OMIT_FENCE)
+    assert rows_missing_when_signalled(case, "peer") > 0
+
+
+@pytest.mark.parametrize("path", ["host", "peer"])
+def test_a_kernel_that_signals_when_its_copies_have_only_been_read_is_caught(path: StorePath) -> None:
+    require_path(path)
+    case = Case(SHAPE, VARIANTS[2], path, signals=True, omit_completion=OMIT_AWAITING_COPIES)
+    assert rows_missing_when_signalled(case, path) > 0
 
 
 def test_a_kernel_without_the_signal_is_caught() -> None:
     case = Case(SHAPE, VARIANTS[0], "host", signals=True, omit_completion=OMIT_SIGNAL)
     with pytest.raises(DeviceError, match="rank 0 did not signal epoch 1 within 2 s: its word is 0"):
-        rows_missing_when_signalled(case)
+        rows_missing_when_signalled(case, "host")
 
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: variant.label)
@@ -114,7 +187,11 @@ def test_the_gpu_waits_for_every_sender_or_says_who_is_late() -> None:
     device = gpu()
     words = torch.tensor([3, 2, 4], dtype=torch.int32, device="cuda")
     waiter = EpochWaiter(device, words.data_ptr(), 3)
-    waiter.wait(2, 1.0, current_stream())
+    waiter.hold(2, 1.0, current_stream())
+    waiter.check(current_stream())
+    waiter.hold(3, 0.01, current_stream())
+    waiter.hold(4, 0.01, current_stream())
     with pytest.raises(DeviceError, match=r"rank 1 did not signal epoch 3 within 0\.01 s: its word is 2"):
-        waiter.wait(3, 0.01, current_stream())
+        waiter.check(current_stream())
+    waiter.check(current_stream())
     waiter.close()

@@ -7,7 +7,7 @@ from typing import get_args
 import pytest
 
 from tests.attention_a2a.cases import config
-from tests.attention_a2a.gpu import POISON, Case, reference, relative_error
+from tests.attention_a2a.gpu import POISON, Case, reference, relative_error, require_path
 from xstage_tune.configs.schema import AttentionConfig, TileOrder
 from xstage_tune.devices.base import StorePath
 from xstage_tune.devices.cuda.attention_shape import AttentionShape
@@ -28,12 +28,13 @@ def check(case: Case) -> None:
     assert case.ranks.untouched()
 
 
-@pytest.mark.parametrize("path", ["local", "host"])
+@pytest.mark.parametrize("path", ["local", "host", "peer"])
 @pytest.mark.parametrize(
     ("shipped", "head_dim"), SHIPPED, ids=[f"{config.label}, d {head_dim}" for config, head_dim in SHIPPED]
 )
 def test_shipped_variant_on_ragged_ranks(shipped: AttentionConfig, head_dim: int, path: StorePath) -> None:
     """125 tokens a rank and 122 on the last: most tiles straddle two destinations."""
+    require_path(path)
     shape = AttentionShape(tokens=997, heads=2, head_dim=head_dim, ranks=8, rank=3)
     case = Case(shape, shipped, path, seed=1)
     check(case)

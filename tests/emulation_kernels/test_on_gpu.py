@@ -17,16 +17,15 @@ from xstage_tune.devices.simulator.moe_placement import Placement
 from xstage_tune.devices.skeletons import Skeleton, SkeletonDevice, SkeletonRun
 from xstage_tune.errors import DeviceError
 
+pytestmark = pytest.mark.gpu
+
 #: A launch of these tests takes a few us a tile.
 _MOST_LAUNCH_NS = 2e8
 
 
 @pytest.fixture(scope="module")
 def gpu() -> Iterator[SkeletonDevice]:
-    try:
-        device = CudaSkeletons(Gpu.open(0), _MOST_LAUNCH_NS)
-    except DeviceError as error:
-        pytest.skip(error.message)
+    device = CudaSkeletons(Gpu.open(0), _MOST_LAUNCH_NS)
     yield device
     device.close()
 

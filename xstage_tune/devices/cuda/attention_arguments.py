@@ -36,7 +36,9 @@ ATTENTION_ARGUMENTS = np.dtype(
     ]
 )
 EPOCH_STATE = np.dtype([("epoch", "<u4"), ("arrived", "<u4")])
-EPOCH_FAULT = np.dtype([("raised", "<u4"), ("rank", "<u4"), ("expected", "<u4"), ("seen", "<u4")])
+EPOCH_FAULT = np.dtype(
+    [("raised", "<u4"), ("rank", "<u4"), ("expected", "<u4"), ("seen", "<u4"), ("timeout_ns", "<u8")]
+)
 WAIT_ARGUMENTS = np.dtype(
     [("words", "<u8"), ("fault", "<u8"), ("timeout_ns", "<u8"), ("ranks", "<u4"), ("epoch", "<u4")]
 )

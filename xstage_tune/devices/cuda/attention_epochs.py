@@ -11,9 +11,13 @@ from numpy.typing import NDArray
 from xstage_tune.devices.cuda.attention_arguments import EPOCH_FAULT, WAIT_ARGUMENTS
 from xstage_tune.devices.cuda.attention_kernel import load_epoch_kernels
 from xstage_tune.devices.cuda.attention_shape import MAX_RANKS
-from xstage_tune.devices.cuda.driver import launch
+from xstage_tune.devices.cuda.driver import launch, synchronize
 from xstage_tune.devices.cuda.memory import GpuMemory
 from xstage_tune.errors import DeviceError, UsageError
+from xstage_tune.model.checks import NS_PER_S
+
+#: For what else the stream does before and between holds.
+_BEHIND_TIMEOUT_S = 10.0
 
 
 def poll_epoch(words: NDArray[np.uint32], epoch: int, timeout_s: float) -> None:
@@ -51,18 +55,18 @@ class EpochWaiter:
         self._kernel: Kernel = load_epoch_kernels(device)["wait_for_epoch"]
         self._words = words
         self._ranks = ranks
-        self._fault = GpuMemory(device, EPOCH_FAULT.itemsize, device)
+        self._fault = GpuMemory.zeroed(device, EPOCH_FAULT.itemsize)
+        self._held_s = 0.0  # by holds that were not checked yet, at most
 
-    def wait(self, epoch: int, timeout_s: float, stream: Stream) -> None:
-        """Hold the stream until every sender has signalled ``epoch``, and report.
+    def hold(self, epoch: int, timeout_s: float, stream: Stream) -> None:
+        """Hold the stream until every sender has signalled ``epoch``, or the time is over.
 
-        Raises:
-            DeviceError: a sender did not signal in time; says which, and what it had signalled.
+        Only queues; :meth:`check` tells whether it came to that. May be captured into a CUDA graph.
         """
-        self._fault.fill_zero(stream)
+        self._held_s += timeout_s
         arguments = np.zeros(1, WAIT_ARGUMENTS)
         arguments["words"], arguments["fault"] = self._words, self._fault.address
-        arguments["timeout_ns"] = round(timeout_s * 1e9)
+        arguments["timeout_ns"] = round(timeout_s * NS_PER_S)
         arguments["ranks"], arguments["epoch"] = self._ranks, epoch
         launch(
             self._kernel,
@@ -73,10 +77,21 @@ class EpochWaiter:
             arguments=arguments,
             cooperative=False,
         )
+
+    def check(self, stream: Stream) -> None:
+        """Wait for the stream, and report.
+
+        Raises:
+            DeviceError: a sender did not signal in time; says which, and what it had signalled.
+        """
+        longest_s, self._held_s = self._held_s + _BEHIND_TIMEOUT_S, 0.0
+        synchronize(stream, longest_s, "waiting for the signals of other ranks")
         fault = np.zeros(1, EPOCH_FAULT)
         self._fault.read_into(fault, stream)
         if fault["raised"][0]:
-            raise _missing(int(fault["rank"][0]), epoch, int(fault["seen"][0]), timeout_s)
+            self._fault.fill_zero(stream)
+            rank, expected, seen = (int(fault[name][0]) for name in ("rank", "expected", "seen"))
+            raise _missing(rank, expected, seen, float(fault["timeout_ns"][0]) / NS_PER_S)
 
     def close(self) -> None:
         """Free the buffer; safe to call twice."""

@@ -23,7 +23,7 @@ from xstage_tune.devices.cuda.attention_variants import (
 )
 from xstage_tune.devices.cuda.cache import cached_kernel
 from xstage_tune.devices.cuda.compiler import CompiledKernel
-from xstage_tune.devices.cuda.driver import allow_shared_memory, launch, synchronize
+from xstage_tune.devices.cuda.driver import allow_shared_memory, launch
 from xstage_tune.devices.cuda.memory import GpuMemory
 from xstage_tune.devices.cuda.variants import KernelVariant
 from xstage_tune.errors import DeviceError, UsageError
@@ -32,7 +32,6 @@ from xstage_tune.spans import LANE_DTYPE, RECORD_DTYPE, SpanTable, decode_record
 _ARCHITECTURE = "sm_90a"
 _HOPPER = 9
 _SPANS_PER_TILE = 3
-_WAIT_TIMEOUT_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +52,7 @@ class AttentionA2A:
         softmax_scale: by default ``head_dim ** -0.5``.
         record_spans: build the variant that records, for every tile and consumer warpgroup, the Q-loop, the
             wait for a staging slot and the issue of its stores.
-        omit_completion: for tests of the completion check: a kernel without fence or signal.
+        omit_completion: for tests of the completion check: a kernel that leaves a part out.
 
     Raises:
         UsageError: the kernel has no such variant, it spills, or the scale is not positive.
@@ -89,10 +88,7 @@ class AttentionA2A:
         tiles = shape.heads * -(-shape.tokens // config.block_m)
         #: CTAs of a launch: at most one an SM.
         self.ctas = min(tiles, int(device.properties.multiprocessor_count))
-        self._epochs = GpuMemory(device, EPOCH_STATE.itemsize, device)
-        stream = device.create_stream()
-        self._epochs.fill_zero(stream)
-        synchronize(stream, _WAIT_TIMEOUT_S, "clearing the epochs")
+        self._epochs = GpuMemory.zeroed(device, EPOCH_STATE.itemsize)
         self._recording = _Recording(device, shape, config, self.ctas, tiles) if record_spans else None
 
     def prepare(

@@ -38,9 +38,10 @@ _FLAVOUR_MACRO: dict[StoreFlavour, int] = {"st.v4": 0, "tma": 1}
 #: ``TileOrder`` of ``tile_order.cuh``.
 TILE_ORDER_NUMBER: dict[TileOrder, int] = {"sequential": 0, "rotated": 1, "spread": 2}
 
-#: The completion check's mutants: which half of the completion is left out.
+#: The completion check's mutants: which part of the completion is left out.
 OMIT_FENCE = 1
 OMIT_SIGNAL = 2
+OMIT_AWAITING_COPIES = 3
 
 #: The two kernels beside the attention: deferred signals and waits.
 EPOCHS = KernelVariant("attention_a2a/epochs.cu", ("signal_epoch", "wait_for_epoch"))

@@ -27,9 +27,18 @@ class GpuMemory:
         try:
             self.address = int(check(driver.cuMemAlloc(nbytes), f"allocate {nbytes} bytes on {device.name}"))
             check(driver.cuMemsetD32(self.address, POISON_WORD, nbytes // 4), "poison GPU memory")
+            _await_fill()
         finally:
             current.set_current()
         self.nbytes = nbytes
+
+    @classmethod
+    def zeroed(cls, device: Device, nbytes: int) -> Self:
+        """Zeros instead of poison, in memory of the current device."""
+        memory = cls(device, nbytes, device)
+        check(driver.cuMemsetD8(memory.address, 0, nbytes), "clear GPU memory")
+        _await_fill()
+        return memory
 
     def fill_zero(self, stream: Stream) -> None:
         """Zero the memory in stream order."""
@@ -72,6 +81,11 @@ class GpuMemory:
         if self.address:
             address, self.address = self.address, 0
             check(driver.cuMemFree(address), "free GPU memory")
+
+
+def _await_fill() -> None:
+    """The legacy stream fills memory behind the host's back, and streams of one's own do not wait for it."""
+    check(driver.cuStreamSynchronize(driver.CUstream(driver.CU_STREAM_LEGACY)), "fill GPU memory")
 
 
 class PinnedMemory:

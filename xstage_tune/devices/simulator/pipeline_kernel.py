@@ -298,11 +298,14 @@ def _next_store(sm: int, now: float, run: Pipeline) -> bool:
 def _store(sm: int, now: float, run: Pipeline) -> bool:
     """Begin the remote burst of the staged tile, if it has one."""
     size = run.tiles.size[run.roles.storing[sm]]
+    advance(run.fluid, now)
     if size == NO_BURST:
+        if wait_for(run.fluid, sm, run.tiles.admitted_at[run.roles.storing[sm]]):
+            run.roles.issue[sm] = ADMITTING
+            return True
         _stored(sm, now, run)
         return False
     run.roles.issue[sm] = STORING
-    advance(run.fluid, now)
     if run.fluid.flow[sm] == NOWHERE:
         run.roles.backlog_at[sm] = now
     begin_burst(run.fluid, sm, size)
