@@ -27,11 +27,16 @@ __device__ __forceinline__ void consume(const AttentionArguments& arguments, con
         writer.write(arguments, grid.rows_per_rank(), tile, index, output, spans);
     }
     spans.close(arguments, consumer, index, writer.barrier());
-    writer.finish(arguments.complete && kAwaitCopies);
+    if (kAwaitCopies || !arguments.complete) {
+        writer.finish(arguments.complete);
+    }
     if (arguments.complete) {
         named_barrier_sync(kStoredBarrier, kStoringThreads);
         if (consumer == 0 && threadIdx.x % kWarpgroupThreads == 0) {
             complete_epoch(arguments);
+        }
+        if (!kAwaitCopies) {
+            writer.finish(false);
         }
     }
 }

@@ -126,7 +126,7 @@ def test_a_kernel_without_the_fence_is_caught(variant: AttentionConfig) -> None:
 
 
 @pytest.mark.parametrize("path", ["host", "peer"])
-def test_a_kernel_that_signals_when_its_copies_have_only_been_read_is_caught(path: StorePath) -> None:
+def test_a_kernel_that_does_not_await_its_copies_is_caught(path: StorePath) -> None:
     require_path(path)
     case = Case(SHAPE, VARIANTS[2], path, signals=True, omit_completion=OMIT_AWAITING_COPIES)
     assert rows_missing_when_signalled(case, path) > 0

@@ -39,7 +39,7 @@ def ran(device: SkeletonDevice, skeleton: Skeleton) -> SkeletonRun:
     streams = skeleton.streams
     asked_ns = np.bincount(streams.sm_of_tile(), streams.mainloop_ns, streams.sms)
     # Spins count cycles, of a clock that differs from the nominal one until the first long launch.
-    assert (run.totals["mainloop_ns"] > 0.9 * asked_ns).all()
+    assert (run.totals["mainloop_ns"] >= 0.9 * asked_ns).all()
     assert run.makespan_ns > 0.9 * asked_ns.max()
     return run
 
