@@ -130,6 +130,10 @@ class TestOneSm:
         run = one_sm([300.0, 10.0], [0.0, 5000.0], own_room_bytes=200.0, shared_bytes=1e-6)
         assert run.times.accepted[1] == pytest.approx(300.0, rel=1e-4)
 
+    def test_a_tile_without_remote_bytes_waits_behind_those_before(self) -> None:
+        run = one_sm([300.0, 0.0], [0.0, 5000.0], own_room_bytes=200.0, shared_bytes=1e-6)
+        assert run.times.accepted == pytest.approx([100.0, 300.0], rel=1e-4)
+
     def test_each_burst_has_drained_at_its_own_time(self) -> None:
         """The first is long gone when the second begins; a tile without one is done when it is accepted."""
         drain = DrainModel(1e9, 1000.0, constant_rate(100.0), (0,), own_room_bytes=900.0)
