@@ -16,7 +16,7 @@ from xstage_tune.workloads.loader import load_workload
 
 MAINLOOP_NS = 1000.0
 #: A burst of 600 bytes in 10 ns over a path of 1 byte/ns, of which the shared room takes 100 at once: the own
-#: room is empty 500 ns after the burst's begin.
+#: room is empty 500 ns after the burst's begin, and 490 after its last byte was issued.
 BURST_BYTES, SHARED_BYTES = 600.0, 100.0
 
 
@@ -34,9 +34,9 @@ def two_tiles(
 
 def test_a_mainloop_stops_from_where_its_operands_end_until_the_own_room_is_empty() -> None:
     run = two_tiles(load_cover_ns=200.0)
-    # The first tile's burst begins at 1,000 and its own room is empty at 1,500: it stops at 1,200.
-    assert run.starved_ns == pytest.approx([0.0, 300.0], abs=2.0)
-    assert run.times.end == pytest.approx([1000.0, 2300.0], abs=2.0)
+    # The first tile's burst is issued at 1,010 and its own room is empty at 1,500: it stops at 1,210.
+    assert run.starved_ns == pytest.approx([0.0, 290.0], abs=2.0)
+    assert run.times.end == pytest.approx([1000.0, 2290.0], abs=2.0)
 
 
 @pytest.mark.parametrize("load_cover_ns", [500.0, np.inf])
@@ -51,15 +51,15 @@ def test_a_mainloop_that_would_end_while_its_operands_wait_ends_later() -> None:
     drain = DrainModel(1e9, 1000.0, constant_rate(60.0), (0,), own_room_bytes=900.0)
     streams = independent_streams(np.array([0, 2]), np.array([1000.0, 400.0]), remote_bytes=BURST_BYTES)
     run = simulate(streams, drain, PipelineConfig(staging_slots=2, load_cover_ns=100.0))
-    # It stops at 1,100 with 300 to go, and goes on at 1,500.
-    assert run.times.end[1] == pytest.approx(1800.0, abs=2.0)
-    assert run.starved_ns[1] == pytest.approx(400.0, abs=2.0)
+    # It stops at 1,110 with 290 to go, and goes on at 1,500.
+    assert run.times.end[1] == pytest.approx(1790.0, abs=2.0)
+    assert run.starved_ns[1] == pytest.approx(390.0, abs=2.0)
 
 
 def test_a_mainloop_that_waits_for_its_slot_does_not_starve_as_well() -> None:
     run = two_tiles(load_cover_ns=0.0, slot_offset_ns=MAINLOOP_NS)
-    assert run.starved_ns[1] == pytest.approx(500.0, abs=2.0)
-    assert run.times.end[1] == pytest.approx(2500.0, abs=2.0)
+    assert run.starved_ns[1] == pytest.approx(490.0, abs=2.0)
+    assert run.times.end[1] == pytest.approx(2490.0, abs=2.0)
 
 
 def test_without_own_rooms_nothing_waits_in_front_of_a_load() -> None:

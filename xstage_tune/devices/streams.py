@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +33,8 @@ class Streams:
         signals_at_end: True: it signals when its mainloop ends (its inputs are read); False: when its
             stores have been accepted (its outputs are written).
         counters: number of counters. A counter is complete when all tiles that signal it have.
+        paced_ns: least time that a tile's remote stores are spread over, for kernels that hold them back; by
+            default 0 for every tile.
 
     Raises:
         UsageError: a length, size or counter is out of range.
@@ -47,10 +49,13 @@ class Streams:
     signals: NDArray[np.int32]
     signals_at_end: NDArray[np.bool_]
     counters: int
+    paced_ns: Floats = field(default_factory=lambda: np.zeros(0))
 
     def __post_init__(self) -> None:
         n = self.tiles
-        for name in ("mainloop_ns", "staging_ns", "remote_bytes", "slot_offset_ns"):
+        if self.paced_ns.size == 0:
+            object.__setattr__(self, "paced_ns", np.zeros(n))
+        for name in ("mainloop_ns", "staging_ns", "remote_bytes", "slot_offset_ns", "paced_ns"):
             column = getattr(self, name)
             if column.shape != (n,) or not (np.isfinite(column) & (column >= 0)).all():
                 raise UsageError(f"tile streams: {name} must be {n} finite values, none negative")

@@ -77,11 +77,6 @@ class DrainModel:
         """Part of Q(K) that is no producer's own."""
         return self.capacity_bytes - self.own_room_bytes * self.producers
 
-    def free_rate_bytes_per_ns(self, burst_bytes: Floats) -> Floats:
-        """Injection rate of bursts without backpressure, ``B / T0(B)``, ``[n]``."""
-        rate: Floats = burst_bytes / self.free_issue_ns(burst_bytes)
-        return rate
-
 
 def drain_model(
     platform: PlatformProfile,

@@ -42,7 +42,7 @@ class Fluid(NamedTuple):
     weights: int  # distinct weights of ports
     share: NDArray[np.float64]  # [branches]
     burst: NDArray[np.float64]  # [sizes] bytes
-    rate: NDArray[np.float64]  # [sizes] injection without backpressure, burst / T0
+    rate: NDArray[np.float64]  # [sizes] injection without backpressure, burst / T0 unless it is paced
     level: NDArray[np.float64]
     mark: NDArray[np.int64]
     # by producer
@@ -76,12 +76,18 @@ class Fluid(NamedTuple):
     trace: NDArray[np.float64]  # [n, 2] of (ns, bytes)
 
 
-def new_fluid(drain: DrainModel, burst_bytes: NDArray[np.float64], traced_bursts: int = 0) -> Fluid:
+def new_fluid(
+    drain: DrainModel,
+    burst_bytes: NDArray[np.float64],
+    paced_ns: NDArray[np.float64] | float = 0.0,
+    traced_bursts: int = 0,
+) -> Fluid:
     """An empty queue.
 
     Args:
         drain: the path.
-        burst_bytes: ``[sizes]`` distinct sizes of the bursts to come, all positive.
+        burst_bytes: ``[sizes]`` of the bursts to come, all positive.
+        paced_ns: ``[sizes]`` or one for all: least time that a burst is spread over.
         traced_bursts: room for the occupancy's breakpoints of this many bursts.
     """
     producers, branches, sizes = drain.producers, len(drain.branch_share), burst_bytes.size
@@ -102,7 +108,7 @@ def new_fluid(drain: DrainModel, burst_bytes: NDArray[np.float64], traced_bursts
         weights=weights.size,
         share=np.asarray(drain.branch_share, np.float64),
         burst=np.asarray(burst_bytes, np.float64),
-        rate=drain.free_rate_bytes_per_ns(burst_bytes),
+        rate=burst_bytes / np.maximum(drain.free_issue_ns(burst_bytes), paced_ns),
         level=level,
         mark=np.zeros(4, np.int64),
         branch=np.asarray(drain.branch_of_sm, np.int64),

@@ -128,9 +128,9 @@ def simulate(
     if config.mainloop_jitter_ns > 0:
         longer = streams.mainloop_ns + rng.random(streams.tiles) * config.mainloop_jitter_ns
         streams = replace(streams, mainloop_ns=longer)
-    sizes, size_of_tile = _burst_sizes(streams.remote_bytes)
+    burst_bytes, paced_ns, size_of_tile = _burst_classes(streams)
     bursts = int(np.count_nonzero(streams.remote_bytes)) if config.trace_occupancy else 0
-    fluid = new_fluid(drain, sizes, traced_bursts=bursts)
+    fluid = new_fluid(drain, burst_bytes, paced_ns, traced_bursts=bursts)
     tiles = kernel.Tiles(
         first=_column(streams.first, np.int64),
         mainloop_ns=_column(streams.mainloop_ns, np.float64),
@@ -174,12 +174,14 @@ def _column(values: NDArray[Any], dtype: type[Any]) -> NDArray[Any]:
     return np.require(values, dtype, ["C", "W"])
 
 
-def _burst_sizes(remote_bytes: Floats) -> tuple[Floats, NDArray[np.int32]]:
-    """Distinct positive burst sizes, and each tile's index among them."""
-    index = np.full(remote_bytes.size, kernel.NO_BURST, np.int32)
-    stores = remote_bytes > 0
-    sizes, index[stores] = np.unique(remote_bytes[stores], return_inverse=True)
-    return sizes, index
+def _burst_classes(streams: Streams) -> tuple[Floats, Floats, NDArray[np.int32]]:
+    """Bytes and pace of the distinct bursts, and each tile's index among them."""
+    index = np.full(streams.tiles, kernel.NO_BURST, np.int32)
+    stores = streams.remote_bytes > 0
+    # A pair is a complex number here: numpy sorts those.
+    pairs = streams.remote_bytes[stores] + 1j * streams.paced_ns[stores]
+    distinct, index[stores] = np.unique(pairs, return_inverse=True)
+    return distinct.real.copy(), distinct.imag.copy(), index
 
 
 def _admitted_at(streams: Streams, local_bytes: Floats, own_room_bytes: float) -> Floats:

@@ -80,7 +80,7 @@ class Roles(NamedTuple):
     free_slots: NDArray[np.int64]
     stalled_at: NDArray[np.float64]  # since when ON_SLOT
     running_at: NDArray[np.float64]  # since when TO_SLOT or TO_END
-    backlog_at: NDArray[np.float64]  # since when the SM has stores in its own room
+    backlog_at: NDArray[np.float64]  # when the first burst was issued of those in its own room
     starved_at: NDArray[np.float64]  # due time of a mainloop's timer that found it without operands, else NaN
     passing: NDArray[np.int64]  # first tile of those whose bytes may still be in the SM's own room
     missing: NDArray[np.int64]  # [counters] signals to come
@@ -174,7 +174,8 @@ def _mainloop_timer(sm: int, now: float, run: Pipeline) -> float:
 def _starves_at(sm: int, run: Pipeline) -> float:
     """When a running mainloop has used up its operands, if the SM's stores do not leave its own room before.
 
-    Loads leave the SM behind its waiting stores, so none arrives while there are any.
+    Loads leave the SM behind its waiting stores, so none arrives while there are any. One that is issued as a
+    burst ends is in front of all others in that, so the wait counts from there.
     """
     starves_at: float = max(run.roles.backlog_at[sm] + run.rules.load_cover_ns, run.roles.running_at[sm])
     return starves_at
@@ -306,12 +307,13 @@ def _store(sm: int, now: float, run: Pipeline) -> bool:
         _stored(sm, now, run)
         return False
     run.roles.issue[sm] = STORING
+    free_ns = run.fluid.burst[size] / run.fluid.rate[size]
+    # A load waits longest that is issued as the burst's last byte is.
     if run.fluid.flow[sm] == NOWHERE:
-        run.roles.backlog_at[sm] = now
+        run.roles.backlog_at[sm] = now + free_ns
     begin_burst(run.fluid, sm, size)
     # Without an own room a burst passes on as it is issued: its arrival ends it, never before T0.
     if run.fluid.own_rooms > 0.0:
-        free_ns = run.fluid.burst[size] / run.fluid.rate[size]
         set_timer(run.timers, run.tiles.first.shape[0] - 1 + sm, now + free_ns)
     return True
 
