@@ -1,10 +1,10 @@
 """The attention kernel on one GPU: alone beside cuDNN, fused with the All-to-All beside the serial versions.
 
     python benchmarks/attention.py [--part alone|fused] [--tokens 8192,16384,32768] [--heads 3,4,5,6]
-                                   [--path host|peer|local] [--repeats 7] [--limit-s 120] [-o FILE.json]
+                                   [--path host|peer|local] [--repeats 12] [--limit-s 120] [-o FILE.json]
 
 ``alone`` needs torch with cuDNN. cuDNN's SDPA and the kernel's tiles are graphs of launches back to back on
-the same tensors, replayed in rotated order; the best of cuDNN's rate is the yardstick. ``fused`` is what
+the same tensors, replayed in balanced order; the best of cuDNN's rate is the yardstick. ``fused`` is what
 ``xstage-tune profile`` measures, with the tile that the kernel takes by default, at degree 8.
 
 Each part runs for each number of tokens in a process of its own, which ends at its time limit: a kernel that
@@ -26,12 +26,13 @@ from typing import Any
 
 from xstage_tune.configs.schema import AttentionConfig
 from xstage_tune.errors import XStageError
+from xstage_tune.launch_order import balanced
 from xstage_tune.ops import default_attention_config
 
 HEAD_DIM, DEGREE = 128, 8
 _RESULT = "result "
 _PARTS = ("alone", "fused")
-_REPLAY_US = 4000.0
+_REPLAY_US = 20_000.0
 
 
 def main() -> None:
@@ -60,7 +61,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--tokens", type=_numbers, default=(8192, 16384, 32768))
     parser.add_argument("--heads", type=_numbers, default=(3, 4, 5, 6))
     parser.add_argument("--path", choices=("host", "peer", "local"), default="host")
-    parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--repeats", type=int, default=12)
     parser.add_argument("--limit-s", type=float, default=120.0)
     parser.add_argument("-o", "--output", type=Path)
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
@@ -115,7 +116,7 @@ def _alone(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
             candidates[f"{config.block_m}x{config.block_n} {config.output_staging}{mark}"] = _kernel(
                 q, k, v, config
             )
-        samples = _rotated(candidates, options.repeats)
+        samples = _balanced(candidates, options.repeats)
         for name, times_us in samples.items():
             yield _result("alone", tokens, heads, name, times_us)
 
@@ -166,7 +167,7 @@ def _graph(run: Callable[[], None]) -> Callable[[], float]:
         return float(begin.elapsed_time(end)) * 1e3
 
     run()
-    launches = max(3, min(100, round(_REPLAY_US / elapsed_us(run))))
+    launches = max(3, min(500, round(_REPLAY_US / elapsed_us(run))))
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         for _ in range(launches):
@@ -179,13 +180,12 @@ def _graph(run: Callable[[], None]) -> Callable[[], float]:
     return replay
 
 
-def _rotated(candidates: dict[str, Callable[[], float]], repeats: int) -> dict[str, list[float]]:
+def _balanced(candidates: dict[str, Callable[[], float]], repeats: int) -> dict[str, list[float]]:
     names = list(candidates)
     samples: dict[str, list[float]] = {name: [] for name in names}
     for repeat in range(repeats):
-        for place in range(len(names)):
-            name = names[(repeat + place) % len(names)]
-            samples[name].append(candidates[name]())
+        for index in balanced(len(names), repeat):
+            samples[names[index]].append(candidates[names[index]]())
     return samples
 
 

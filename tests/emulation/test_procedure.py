@@ -17,7 +17,7 @@ from xstage_tune.devices.skeleton_figures import LaunchFigures, figures_of
 from xstage_tune.devices.skeletons import SkeletonRun
 from xstage_tune.emulation.cases import WITHOUT_STORES, cases_of, skeleton_of
 from xstage_tune.emulation.prediction import closed_form
-from xstage_tune.emulation.procedure import emulate, rotated
+from xstage_tune.emulation.procedure import emulate
 from xstage_tune.emulation.request import EmulationRequest
 from xstage_tune.emulation.result import EmulationResult, conclude, error_pct
 from xstage_tune.errors import DeviceError, FindingError, UsageError
@@ -62,10 +62,6 @@ def test_every_case_runs_as_often_and_each_round_begins_with_another() -> None:
     by_round = [[label for repeat, label in watching.seen if repeat == r] for r in range(4)]
     assert by_round[:3] == [names, names[1:] + names[:1], names[2:] + names[:2]]
     assert by_round[3] == names
-
-
-def test_rotation_is_a_rotation() -> None:
-    assert [list(rotated(3, by)) for by in range(4)] == [[0, 1, 2], [1, 2, 0], [2, 0, 1], [0, 1, 2]]
 
 
 def test_a_gpu_runs_one_round_that_nobody_times() -> None:

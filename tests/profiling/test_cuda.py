@@ -258,7 +258,7 @@ def test_more_ranks_than_the_table_holds_are_refused() -> None:
         prepared(replace(CASE, ranks=16, remote_ranks=15))
 
 
-@pytest.mark.parametrize(("launch_ns", "launches"), [(0.0, 100), (1e3, 100), (1e6, 4), (22e6, 3)])
+@pytest.mark.parametrize(("launch_ns", "launches"), [(0.0, 500), (1e3, 500), (1e6, 20), (22e6, 3)])
 def test_short_launches_are_replayed_more_often(launch_ns: float, launches: int) -> None:
     assert launches_of_replay(launch_ns) == launches
 

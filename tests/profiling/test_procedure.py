@@ -18,6 +18,7 @@ from xstage_tune.devices.attention_profiles import (
 from xstage_tune.devices.base import Verification
 from xstage_tune.emulation.sweep import parse_sweep
 from xstage_tune.errors import UsageError
+from xstage_tune.launch_order import balanced
 from xstage_tune.platforms.loader import load_platform
 from xstage_tune.profiling.prediction import predict
 from xstage_tune.profiling.procedure import profile
@@ -49,7 +50,7 @@ class Notes:
         self.launches.append(launch)
 
 
-def test_all_is_checked_then_timed_in_rotated_order_then_recorded() -> None:
+def test_all_is_checked_then_timed_in_balanced_order_then_recorded() -> None:
     gpu, notes = ScriptedProfiles(), Notes()
     profile(gpu, request(), notes)
     assert len(notes.launches) == notes.total == 6 * 4 + 2
@@ -57,7 +58,7 @@ def test_all_is_checked_then_timed_in_rotated_order_then_recorded() -> None:
     assert asked[:6] == [("check", one) for one in IMPLEMENTATIONS]
     for repeat in range(3):
         turn = [one for _, one in asked[6 * (repeat + 1) : 6 * (repeat + 2)]]
-        assert turn == [*IMPLEMENTATIONS[repeat:], *IMPLEMENTATIONS[:repeat]]
+        assert turn == [IMPLEMENTATIONS[index] for index in balanced(6, repeat)]
     assert asked[-2:] == [("spans", "attention"), ("spans", "fused")]
     assert gpu.open_cases == 0
 
@@ -130,6 +131,18 @@ def test_the_paper_s_hiding_and_speedup() -> None:
     assert point.residual_ns() == pytest.approx(11.8e3)
     assert point.speedup("serial-copy") is None
     assert point.ideal_speedup() is None
+
+
+def test_residuals_are_of_one_repeat_each_so_that_drifting_clocks_drop_out() -> None:
+    asked = request()
+    outcomes = [
+        Outcome("", one, ReplayFigures(10, (100.0 + beyond) * clock), Verification(0, 0))
+        for clock in (1.0, 1.2, 1.5)
+        for one, beyond in (("attention", 0.0), ("fused", 2.0), ("serial-direct", 10.0))
+    ]
+    (point,) = conclude(asked, outcomes, {None: None}, run_id="run", device="GPU", device_name="GPU").points
+    assert point.residual_ns() == pytest.approx(2.4)
+    assert point.hiding_ratio("serial-direct") == pytest.approx(0.8)
 
 
 def test_there_is_nothing_to_hide_where_serial_takes_no_longer() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Protocol
 
 from xstage_tune.devices.fused_skeleton import require_verified
@@ -11,6 +10,7 @@ from xstage_tune.devices.skeleton_figures import LaunchFigures, figures_of
 from xstage_tune.devices.skeletons import SkeletonDevice, SkeletonRun
 from xstage_tune.emulation.cases import cases_of, skeleton_of
 from xstage_tune.emulation.request import EmulationRequest
+from xstage_tune.launch_order import rotated
 
 
 class EmulationObserver(Protocol):
@@ -55,8 +55,3 @@ def emulate(
         require_verified(run)
         launches[cases[index].label].append(figures)
     return launches
-
-
-def rotated(count: int, by: int) -> Sequence[int]:
-    """``count`` numbers from 0 in turn, beginning with ``by``."""
-    return [(by + place) % count for place in range(count)]

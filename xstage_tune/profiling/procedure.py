@@ -1,4 +1,4 @@
-"""The launches of a profile run: every implementation checked, then timed in rotated order, then recorded."""
+"""The launches of a profile run: each implementation checked, then timed in balanced order, then recorded."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from xstage_tune.devices.attention_profiles import (
     ProfileLaunch,
 )
 from xstage_tune.devices.requirements import require_device
-from xstage_tune.emulation.procedure import rotated
 from xstage_tune.errors import FindingError
+from xstage_tune.launch_order import balanced
 from xstage_tune.profiling.request import ProfileRequest
 
 
@@ -35,8 +35,8 @@ class ProfileObserver(Protocol):
 def profile(device: ProfileDevice, request: ProfileRequest, observer: ProfileObserver) -> None:
     """Check, time and record all implementations of all cases of a request.
 
-    In repeat r the implementations are replayed in their order rotated by r, so that none has always the
-    same one before it. Nothing is timed before every output was found right.
+    Over six repeats each of the six implementations is replayed directly behind each other one, once. Nothing
+    is timed before every output was found right.
 
     Raises:
         UsageError: a case does not fit the kernel, the device or the platform.
@@ -66,7 +66,7 @@ def profile_case(
         for implementation in IMPLEMENTATIONS:
             yield prepared.check(implementation)
         for repeat in range(repeats):
-            for index in rotated(len(IMPLEMENTATIONS), repeat):
+            for index in balanced(len(IMPLEMENTATIONS), repeat):
                 yield prepared.replay(IMPLEMENTATIONS[index])
         for implementation in RECORDED:
             yield prepared.record(implementation)

@@ -37,7 +37,7 @@ class ProfileRequest:
     platform: PlatformProfile
     config: AttentionConfig
     path: StorePath
-    repeats: int = 7
+    repeats: int = 12
     seed: int = 0
     sweep: Sweep | None = None
 

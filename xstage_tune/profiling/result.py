@@ -98,16 +98,23 @@ class PointResult:
         return self.case.flops / time_ns * NS_PER_S
 
     def residual_ns(self, implementation: Implementation = "fused") -> float | None:
-        """What an implementation takes beyond the attention alone; of the fused one E_res."""
-        whole, alone = self.time_ns(implementation), self.time_ns("attention")
-        return None if whole is None or alone is None else whole - alone
+        """What an implementation takes beyond the attention alone; of the fused one E_res.
+
+        Median over the repeats of the difference within one: clocks that drift over the run drop out.
+        """
+        whole, alone = self.samples.get(implementation), self.samples.get("attention")
+        if not whole or not alone:
+            return None
+        return median(one.time_ns - other.time_ns for one, other in zip(whole, alone, strict=False))
 
     def hiding_ratio(self, serial: Implementation) -> float | None:
         """Equation 21; None where the serial version takes no longer than the attention alone."""
-        fused, alone, whole = (self.time_ns(one) for one in ("fused", "attention", serial))
-        if fused is None or alone is None or whole is None or whole <= alone:
+        fused, whole, alone = self.residual_ns(), self.residual_ns(serial), self.time_ns("attention")
+        if fused is None or whole is None or alone is None or whole <= 0:
             return None
-        return float(attention.hiding_ratio(fused_ns=fused, attention_ns=alone, serial_ns=whole))
+        return float(
+            attention.hiding_ratio(fused_ns=alone + fused, attention_ns=alone, serial_ns=alone + whole)
+        )
 
     def speedup(self, serial: Implementation) -> float | None:
         """Time of a serial version over that of the fused one."""

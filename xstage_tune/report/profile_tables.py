@@ -220,8 +220,8 @@ def _point_notes(point: PointResult) -> Iterator[str]:
 
 def _notes(result: ProfileResult) -> Iterator[str]:
     yield (
-        f"{result.request.config.label}; medians of {result.request.repeats} graph replays in rotated order, "
-        "back to back, visibility outside the timing"
+        f"{result.request.config.label}; medians of {result.request.repeats} graph replays in balanced "
+        "order, back to back, until all stores have drained"
     )
     if result.throttled_launches:
         yield f"the GPU's clocks were held down in {result.throttled_launches} launches"
