@@ -61,13 +61,20 @@ def test_fp8_promotion_doubles_hopper_accumulators() -> None:
     [
         # FlashAttention-3's own tiles fit.
         ({"block_n": 176}, 128, set()),
-        ({"block_n": 208}, 128, {"shared memory"}),
+        ({"block_n": 208}, 128, {"shared memory", "built tiles"}),
         ({"block_m": 192, "block_n": 128}, 64, set()),
         # Three warpgroups have 160 registers a thread: scores and products in turn fit, up to 128 columns.
         ({"block_m": 192, "block_n": 128, "kv_stages": 2}, 128, set()),
         ({"block_m": 192, "block_n": 144, "kv_stages": 2}, 128, {"register file"}),
         ({"block_m": 192, "block_n": 96}, 128, set()),
-        ({"block_m": 64, "block_n": 256, "kv_stages": 1}, 128, set()),
+        ({"block_m": 64, "block_n": 256, "kv_stages": 1}, 128, {"built tiles"}),
+        # Storer warps take registers from the consumers: 152 are left.
+        (
+            {"block_m": 192, "block_n": 128, "kv_stages": 2, "output_staging": "dedicated-x1"},
+            128,
+            {"register file"},
+        ),
+        ({"block_m": 192, "block_n": 112, "kv_stages": 2, "output_staging": "dedicated-x1"}, 128, set()),
         ({"output_staging": "dedicated-x2", "block_n": 160}, 128, {"shared memory"}),
     ],
 )

@@ -6,13 +6,15 @@ import numpy as np
 import pytest
 
 from tests.configs.cases import BLACKWELL, attention, attention_config, hopper, megamoe_config, moe
-from xstage_tune.configs.schema import Schedule
+from xstage_tune.configs.schema import AttentionConfig, Schedule
 from xstage_tune.devices.simulated_kernels import SimulatedKernels
 from xstage_tune.devices.tile_times import attention_tile_times, moe_tile_times
 from xstage_tune.errors import UsageError
+from xstage_tune.platforms.loader import load_platform
 from xstage_tune.workloads.routing import busiest_rank, local_tokens_per_expert
 
 KERNELS = SimulatedKernels(BLACKWELL)
+H200 = load_platform("h200-host")
 SCHEDULES = [
     Schedule(kind="wave", experts_per_wave=1),
     Schedule(kind="interleaved", lead_rows=8),
@@ -117,3 +119,31 @@ def test_a_platform_without_the_rate_or_tile_is_refused() -> None:
         SimulatedKernels(poor).run_kernel(moe(), megamoe_config())
     with pytest.raises(UsageError, match=r"no compute.attention tile for 'bf16'"):
         SimulatedKernels(poor).run_kernel(attention(), attention_config())
+
+
+def test_a_kernel_ends_when_its_stores_have_drained() -> None:
+    """One round of tiles: nothing follows that could hide the drain of what they store."""
+    workload = attention(tokens=2048, heads=24, remote_fraction=1.0)
+    config = attention_config(output_staging="alias-q")
+    kernel = SimulatedKernels(H200).run_kernel(workload, config)
+    alone = SimulatedKernels(H200).run_kernel(workload.model_copy(update={"remote_fraction": 0.0}), config)
+    drain_ns = 2048 * 3 * 128 * 2 / H200.drain.bytes_per_s * 1e9
+    assert kernel.latency_ns[0] - alone.latency_ns[0] == pytest.approx(drain_ns, rel=0.1)
+
+
+def test_paced_stores_leave_the_path_to_the_loads_but_for_the_last_round() -> None:
+    """16,384 tokens of 3 heads: three rounds, of which bursts hold up two, and the last drains uncovered."""
+    workload = attention(tokens=16_384, heads=24, remote_fraction=0.875)
+    paced, burst = (
+        attention_config(block_n=160, output_staging="dedicated-x1", store_flavour="st.v4"),
+        attention_config(block_n=160, output_staging="alias-v", store_flavour="st.v4"),
+    )
+
+    def residual_ns(config: AttentionConfig) -> float:
+        with_stores = SimulatedKernels(H200).run_kernel(workload, config)
+        local = workload.model_copy(update={"remote_fraction": 0.0})
+        return with_stores.latency_ns[0] - SimulatedKernels(H200).run_kernel(local, config).latency_ns[0]
+
+    last_round_ns = (384 - 264) * 128 * 128 * 2 * 0.875 / H200.drain.bytes_per_s * 1e9
+    assert residual_ns(paced) == pytest.approx(last_round_ns, rel=0.1)
+    assert residual_ns(burst) > 1.3 * residual_ns(paced)

@@ -109,8 +109,8 @@ def test_a_slow_path_makes_the_drain_bind() -> None:
     assert set(ranking.binding) == {"drain"}
     config = configs[0]
     load = moe_load(config, drained(), slow)  # type: ignore[arg-type]
-    # V_total - Q over R, and a tile of either layer before the first store.
-    leaving_ns = (load.remote_bytes - load.capacity_bytes) / 20.0
+    # V_total over R, and a tile of either layer before the first store.
+    leaving_ns = load.remote_bytes / 20.0
     assert ranking.bound_ns[0] == pytest.approx(
         leaving_ns + load.linear1.least_ns + load.linear2.least_ns, rel=1e-12
     )

@@ -76,11 +76,15 @@ def _predict(
     )
     issue = issue_at(burst, gap)
     added = overhead(burst, issue)
-    stall_ns = attention.critical_path_overhead_ns(overhead_ns=added.value, cover_ns=times.cover_ns.value)
-    stall = derived(float(stall_ns), "equation 19, dT_iss - G_QK", added, times.cover_ns)
-    exposed = derived(
-        burst.free_issue_ns.value + stall.value, "T0 + stall: the role computes too", stall, issue
-    )
+    cover = times.cover_ns
+    if config.hands_stores_over:
+        cover = derived(gap.value, "the whole Q-loop: the output has buffers of its own", gap)
+    stall = _stall(config, burst, gap, added, cover)
+    exposed = stall
+    if not config.hands_stores_over:
+        exposed = derived(
+            burst.free_issue_ns.value + stall.value, "T0 + stall: the role computes too", stall, issue
+        )
     total_bytes = (
         workload.local_heads
         * workload.tokens
@@ -101,9 +105,18 @@ def _predict(
         residual_ns=residual,
         hiding_ratio=hiding(burst, residual, serial_drain_ns),
         completion_coupled=completion_coupled(
-            burst, gap, times.cover_ns, least_exposed=exposed, bursts=bursts, serial_drain_ns=serial_drain_ns
+            burst, gap, cover, least_exposed=exposed, bursts=bursts, serial_drain_ns=serial_drain_ns
         ),
     )
+
+
+def _stall(config: AttentionConfig, burst: BurstTerms, gap: Figure, added: Figure, cover: Figure) -> Figure:
+    """dt of the Tensor Cores for each tile."""
+    if config.paces_stores:
+        value = max(0.0, burst.drain_ns.value - gap.value)
+        return derived(value, "V/R - G: stores are spread over the Q-loop", burst.drain_ns, gap)
+    stall_ns = attention.critical_path_overhead_ns(overhead_ns=added.value, cover_ns=cover.value)
+    return derived(float(stall_ns), "equation 19, dT_iss less what covers it", added, cover)
 
 
 def _output_tile(workload: AttentionWorkload, config: AttentionConfig) -> Figure:

@@ -15,9 +15,16 @@ _WARPGROUP_THREADS = 128
 _WARPGROUP_ROWS = 64
 _ACCUMULATOR_BYTES = 4
 _PRODUCER_REGISTERS = 32
+# Of a producer warpgroup whose other warps store the output.
+_STORING_PRODUCER_REGISTERS = 56
 # Row maxima and sums, addresses, loop state: with fewer the compiler spills (192x144, at 160 a thread).
 _BOOKKEEPING_REGISTERS = 32
 _BARRIER_BYTES = 1024
+#: Rows and KV rows of the tiles that a family's kernel is built for, in ``kernels/attention_a2a``. One
+#: consumer warpgroup (64 rows) would leave the Tensor Core idle in its softmax. Of other families nothing is
+#: known.
+BUILT_BLOCK_M = {"sm_90": (128, 192)}
+BUILT_BLOCK_N = {"sm_90": tuple(range(64, 177, 16))}
 _OUTPUT_BUFFERS = {"alias-q": 0, "alias-v": 0, "dedicated-x1": 1, "dedicated-x2": 2}
 
 
@@ -32,7 +39,15 @@ def attention_budgets(
 
 
 def attention_rules(config: AttentionConfig, architecture: Architecture) -> Iterator[Violation]:
-    """Rules of shape, and that an aliased output fits into the buffer that it takes over."""
+    """Rules of shape, what is built, and that an aliased output fits into the buffer that it takes over."""
+    for knob, value, built in (
+        ("block_m", config.block_m, BUILT_BLOCK_M.get(architecture.name)),
+        ("block_n", config.block_n, BUILT_BLOCK_N.get(architecture.name)),
+    ):
+        if built is not None and value not in built:
+            choices = ", ".join(map(str, built))
+            message = f"{knob} = {value}: the kernel of {architecture.name} is built for {choices}"
+            yield Violation("built tiles", message, value, min(built, key=lambda one: abs(one - value)))
     if config.block_m % architecture.mma_m:
         yield _mma_shape(
             f"block_m = {config.block_m} is not a multiple of the MMA's {architecture.mma_m} rows"
@@ -91,9 +106,10 @@ def _register_budgets(
 ) -> tuple[Budget, Budget]:
     thread = Budget("registers of a math thread", "registers", architecture.thread_registers, thread_terms)
     groups = ceil(config.block_m / _WARPGROUP_ROWS)
+    producer = _STORING_PRODUCER_REGISTERS if config.paces_stores else _PRODUCER_REGISTERS
     file_terms = (
         Term("math warpgroups", groups * _WARPGROUP_THREADS * 8 * ceil(thread.used / 8)),
-        Term("TMA warpgroup", _WARPGROUP_THREADS * _PRODUCER_REGISTERS),
+        Term("TMA warpgroup", _WARPGROUP_THREADS * producer),
     )
     return thread, Budget("register file", "registers", compute.registers_per_sm, file_terms)
 

@@ -100,6 +100,16 @@ class AttentionConfig(Strict):
     store_flavour: StoreFlavour
 
     @property
+    def hands_stores_over(self) -> bool:
+        """Whether a consumer goes on when its rows are staged: other warps, or copies, store them."""
+        return self.output_staging in ("dedicated-x1", "dedicated-x2")
+
+    @property
+    def paces_stores(self) -> bool:
+        """Whether those warps spread a tile's stores over the Q-loop behind it; copies leave at once."""
+        return self.hands_stores_over and self.store_flavour == "st.v4"
+
+    @property
     def label(self) -> str:
         """In one line, for tables."""
         tile = f"{self.block_m}x{self.block_n}, {self.kv_stages} KV stages"

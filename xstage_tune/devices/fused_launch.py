@@ -37,6 +37,9 @@ from xstage_tune.platforms.schema import PlatformProfile
 from xstage_tune.workloads.routing import busiest_rank, local_tokens_per_expert
 from xstage_tune.workloads.schema import OUTPUT_BYTES, AttentionWorkload, MoeWorkload, Workload
 
+#: Part of a Q-loop over which the kernel spreads the stores of the tile before (``storer.cuh``).
+PACED_PART_OF_Q_LOOP = 7 / 8
+
 _SLOTS = {"alias-q": 1, "alias-v": 1, "dedicated-x1": 1, "dedicated-x2": 2}
 
 
@@ -259,12 +262,23 @@ def _attention_launch(
             streams,
             remote_bytes=remote_bytes,
             slot_offset_ns=_slot_offset_ns(config, streams, loop.cover_ns),
+            paced_ns=_paced_ns(config, streams),
         ),
         local_bytes=local_bytes,
         staging_slots=_SLOTS[config.output_staging],
         flavour=config.store_flavour,
         load_cover_ns=config.kv_stages * loop.kv_tile_ns,
     )
+
+
+def _paced_ns(config: AttentionConfig, streams: Streams) -> Floats:
+    """How long a tile's stores are held back: most of a Q-loop, but nothing in the last round."""
+    if not config.paces_stores:
+        return np.zeros(streams.tiles)
+    round_of_tile = np.arange(streams.tiles) - streams.first[streams.sm_of_tile()]
+    is_last = round_of_tile == np.diff(streams.first).max(initial=0) - 1
+    paced: Floats = PACED_PART_OF_Q_LOOP * streams.mainloop_ns * ~is_last
+    return paced
 
 
 def _attention_times(

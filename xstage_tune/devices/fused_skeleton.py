@@ -60,7 +60,8 @@ def fused_skeleton(
     remote_bytes = _STORE_BYTES * np.rint(streams.remote_bytes / _STORE_BYTES) * remote
     return Skeleton(
         label=label,
-        streams=replace(streams, remote_bytes=remote_bytes),
+        # A skeleton stores a tile at once, whatever the kernel does.
+        streams=replace(streams, remote_bytes=remote_bytes, paced_ns=np.zeros(streams.tiles)),
         local_bytes=stored - remote_bytes,
         staging_slots=launch.staging_slots,
         flavour=launch.flavour,

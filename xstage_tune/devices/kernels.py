@@ -18,8 +18,7 @@ class KernelRun:
     """Repeats of one launch, ``[repeats]`` each, in ns.
 
     Args:
-        latency_ns: from the launch until its last store is accepted, as the paper counts. A GPU ends a kernel
-            when that store has arrived.
+        latency_ns: from the launch until its last store has arrived, which is when a GPU ends a kernel.
         stall_ns: waits of the mainloop role for a staging slot, a dependency, or operands behind the SM's own
             stores; mean over the SMs.
     """

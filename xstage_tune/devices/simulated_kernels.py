@@ -73,7 +73,7 @@ class SimulatedKernels:
         launch = self.launch(workload, config)
         runs = [launch.run(seed) for seed in range(repeats)]
         return KernelRun(
-            latency_ns=tuple(run.makespan_ns for run in runs),
+            latency_ns=tuple(run.end_ns for run in runs),
             stall_ns=tuple(_stall_ns(run) for run in runs),
         )
 

@@ -136,12 +136,17 @@ def attention_tile_times(
     kv_bytes = 2.0 * config.block_n * workload.head_dim * OUTPUT_BYTES
     load_ns = kv_bytes / _load_bytes_per_ns(config.kv_stages * kv_bytes, platform)
     kv_tile_ns = max(sigma_ns, load_ns)
-    elements = config.block_m * workload.head_dim
+    if reference.staging_ns is None:
+        elements = config.block_m * workload.head_dim
+        epilogue_ns = elements * _EPILOGUE_WARP_NS_PER_ELEMENT / _ATTENTION_EPILOGUE_WARPS
+    else:
+        larger = config.block_m * workload.head_dim / (reference.block_m * reference.head_dim)
+        epilogue_ns = reference.staging_ns * larger
     return AttentionTileTimes(
         kv_tile_ns=kv_tile_ns,
         fixed_ns=reference.fixed_ns,
         cover_ns=kv_tile_ns / 2,
-        epilogue_ns=elements * _EPILOGUE_WARP_NS_PER_ELEMENT / _ATTENTION_EPILOGUE_WARPS,
+        epilogue_ns=epilogue_ns,
     )
 
 

@@ -194,6 +194,8 @@ class AttentionTile(Strict):
     kv_tile_ns: Positive
     #: Part of a Q-loop that does not grow with the number of KV tiles.
     fixed_ns: NonNegative
+    #: From the Q-loop's end until the tile's rows are staged for their stores; None where it is not known.
+    staging_ns: NonNegative | None = None
     source: str
 
 

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from operator import attrgetter
 from statistics import median
 
+import numpy as np
+
 from xstage_tune.audit.attention import audit_attention
-from xstage_tune.devices.fused_skeleton import fused_skeleton
-from xstage_tune.devices.skeleton_figures import LaunchFigures, median_of
-from xstage_tune.emulation.prediction import simulated
+from xstage_tune.devices.simulated_kernels import SimulatedKernels
+from xstage_tune.devices.simulator.pipeline import PipelineRun
+from xstage_tune.devices.tile_times import attention_tile_times
 from xstage_tune.profiling.request import ProfileRequest
+from xstage_tune.search.attention_load import attention_load
 from xstage_tune.workloads.schema import AttentionWorkload
+
+#: Simulated launches behind a figure: they differ in when the CTAs start.
+_LAUNCHES = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,10 +24,11 @@ class ClosedForm:
     """The steady-state equations of a case; times in ns. Nothing is refitted to the application.
 
     Args:
-        issue_ns: T_RS, equations 3 and 7.
+        issue_ns: T_RS of the consumers: staging, and equations 3 and 7 unless others store.
         q_loop_ns: G_Qloop, the fixed part and sigma for each KV tile.
         issue_overhead_ns: dt(M), equation 18.
-        residual_ns: E_res, equations 18 and 19 and T0, over all bursts of the busiest SM.
+        residual_ns: E_res, equations 18 and 19 and T0, over all bursts of the busiest SM, and equation 1 for
+            the last round.
         completion_coupled_ns: E_res of an issuer that waits for visibility, equation 17.
         converged_tokens: M*_ub, equation 20.
         recovery_gap_ns: G*, equation 5.
@@ -45,10 +51,10 @@ class Simulated:
 
     Args:
         issue_ns: T_RS of the tiles with remote bytes, median.
-        residual_ns: E_res, against the launch without remote stores.
+        residual_ns: E_res, against the launch without remote stores, both until all stores have arrived.
     """
 
-    issue_ns: float | None
+    issue_ns: float
     residual_ns: float
 
 
@@ -73,14 +79,23 @@ def predict(request: ProfileRequest, value: int | None) -> Prediction | None:
 
 
 def _closed_form(request: ProfileRequest, workload: AttentionWorkload) -> ClosedForm:
-    audit = audit_attention(workload, request.platform, request.config)
+    config, platform = request.config, request.platform
+    audit = audit_attention(workload, platform, config)
     predicted = audit.predicted
+    load = attention_load(config, workload, platform)
+
+    def until_drained_ns(residual_ns: float) -> float:
+        """A kernel ends when its stores have arrived, and no Q-loop follows those of the last round."""
+        of_round_ns = residual_ns / load.rounds
+        return residual_ns - of_round_ns + max(of_round_ns, load.last_drain_ns)
+
     return ClosedForm(
-        issue_ns=predicted.span_ns.value,
+        issue_ns=_staging_ns(request, workload)
+        + (0.0 if config.hands_stores_over else predicted.span_ns.value),
         q_loop_ns=predicted.gap_ns.value,
         issue_overhead_ns=predicted.issue_overhead_ns.value,
-        residual_ns=predicted.residual_ns.value,
-        completion_coupled_ns=predicted.completion_coupled.residual_ns.value,
+        residual_ns=until_drained_ns(predicted.residual_ns.value),
+        completion_coupled_ns=until_drained_ns(predicted.completion_coupled.residual_ns.value),
         converged_tokens=audit.converged_tokens.value,
         recovery_gap_ns=audit.burst.recovery_gap_ns.value,
         hiding_ratio=predicted.hiding_ratio.value if predicted.hiding_ratio else None,
@@ -88,26 +103,26 @@ def _closed_form(request: ProfileRequest, workload: AttentionWorkload) -> Closed
 
 
 def _simulated(request: ProfileRequest, workload: AttentionWorkload) -> Simulated:
-    fused, alone = (_launches(request, workload, remote=remote) for remote in (True, False))
+    fused = _launches(request, workload)
+    alone = _launches(request, workload.model_copy(update={"remote_fraction": 0.0}))
     return Simulated(
-        issue_ns=median_of(fused, attrgetter("issue_p50_ns")),
-        residual_ns=_makespan_ns(fused) - _makespan_ns(alone),
+        issue_ns=_staging_ns(request, workload)
+        if request.config.hands_stores_over
+        else median(_issue_ns(run) for run in fused),
+        residual_ns=median(run.end_ns for run in fused) - median(run.end_ns for run in alone),
     )
 
 
-def _launches(
-    request: ProfileRequest, workload: AttentionWorkload, *, remote: bool
-) -> tuple[LaunchFigures, ...]:
-    skeleton = fused_skeleton(
-        "fused" if remote else "attention",
-        workload,
-        request.config,
-        request.platform,
-        path=request.path,
-        remote=remote,
-    )
-    return simulated(skeleton, request.platform, request.seed)
+def _launches(request: ProfileRequest, workload: AttentionWorkload) -> tuple[PipelineRun, ...]:
+    launch = SimulatedKernels(request.platform).launch(workload, request.config)
+    return tuple(launch.run(request.seed + repeat) for repeat in range(_LAUNCHES))
 
 
-def _makespan_ns(launches: tuple[LaunchFigures, ...]) -> float:
-    return median(launch.makespan_ns for launch in launches)
+def _staging_ns(request: ProfileRequest, workload: AttentionWorkload) -> float:
+    """What a consumer spends on a full tile where others store it."""
+    return attention_tile_times(request.config, workload, request.platform).epilogue_ns
+
+
+def _issue_ns(run: PipelineRun) -> float:
+    """T_RS, the median of the tiles with remote bytes."""
+    return float(np.median(run.issue_ns[run.streams.remote_bytes > 0]))

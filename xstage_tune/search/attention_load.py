@@ -8,6 +8,7 @@ from xstage_tune.configs.schema import AttentionConfig
 from xstage_tune.devices.tile_times import attention_tile_times, local_store_bytes_per_ns
 from xstage_tune.model.attention import output_tile_bytes
 from xstage_tune.platforms.queries import capacity_bytes, issue_ns
+from xstage_tune.platforms.rooms import shared_room_bytes
 from xstage_tune.platforms.schema import PlatformProfile
 from xstage_tune.workloads.schema import OUTPUT_BYTES, AttentionWorkload
 
@@ -27,6 +28,9 @@ class AttentionLoad:
         remote_bytes: that leave, all together.
         drain_bytes_per_ns: R.
         capacity_bytes: Q at this many producers.
+        operand_wait_ns: how long a round's burst holds up a Q-loop that has used up its operands; 0 where the
+            platform does not tell how Q is divided.
+        paced: stores are spread over the next Q-loop, so that nothing waits behind them.
     """
 
     tiles: int
@@ -39,6 +43,8 @@ class AttentionLoad:
     remote_bytes: float
     drain_bytes_per_ns: float
     capacity_bytes: float
+    operand_wait_ns: float
+    paced: bool
 
     @property
     def rounds(self) -> int:
@@ -53,7 +59,15 @@ class AttentionLoad:
     @property
     def drain_tile_ns(self) -> float:
         """V/R of a burst in which every SM stores one tile."""
-        return self.remote_bytes / self.tiles * min(self.sms, self.tiles) / self.drain_bytes_per_ns
+        return self._drain_ns(min(self.sms, self.tiles))
+
+    @property
+    def last_drain_ns(self) -> float:
+        """V/R of the last round, which may be part of one."""
+        return self._drain_ns(self.tiles - (self.rounds - 1) * self.sms)
+
+    def _drain_ns(self, tiles: int) -> float:
+        return self.remote_bytes / self.tiles * tiles / self.drain_bytes_per_ns
 
 
 def attention_load(
@@ -73,8 +87,11 @@ def attention_load(
     q_loop_ns = times.fixed_ns + times.kv_tile_ns * -(-workload.tokens // config.block_n)
     covers = {"alias-q": 0.0, "alias-v": min(times.cover_ns, q_loop_ns), "dedicated-x1": q_loop_ns}
     row_bytes = workload.head_dim * OUTPUT_BYTES
+    tiles = workload.local_heads * -(-workload.tokens // config.block_m)
+    drain_bytes_per_ns = platform.drain.bytes_per_s / 1e9
+    beyond_room = min(sms, tiles) * size * fraction - shared_room_bytes(platform, config.store_flavour)
     return AttentionLoad(
-        tiles=workload.local_heads * -(-workload.tokens // config.block_m),
+        tiles=tiles,
         sms=sms,
         q_loop_ns=q_loop_ns,
         cover_ns=covers.get(config.output_staging, 2 * q_loop_ns),
@@ -84,6 +101,8 @@ def attention_load(
         if fraction > 0
         else 0.0,
         remote_bytes=float(workload.local_heads * workload.tokens * row_bytes) * fraction,
-        drain_bytes_per_ns=platform.drain.bytes_per_s / 1e9,
+        drain_bytes_per_ns=drain_bytes_per_ns,
         capacity_bytes=float(capacity_bytes(platform, config.store_flavour, sms)),
+        operand_wait_ns=max(0.0, beyond_room / drain_bytes_per_ns - config.kv_stages * times.kv_tile_ns),
+        paced=config.paces_stores,
     )

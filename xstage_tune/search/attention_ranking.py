@@ -8,26 +8,33 @@ from xstage_tune.search.prediction import Prediction
 
 
 def predict_attention(load: AttentionLoad) -> Prediction:
-    """Expected time of a launch: aligned bursts, each exposed by what its cover leaves."""
-    volume = load.drain_tile_ns * load.drain_bytes_per_ns
-    rate = load.drain_bytes_per_ns * 1e9
-    alone_ns = float(
-        isolated_issue_ns(
-            free_issue_ns=load.free_issue_ns,
-            volume_bytes=volume,
-            drain_bytes_per_s=rate,
-            capacity_bytes=load.capacity_bytes,
-        )
-    )
-    steady_ns = float(
-        issue_ns(
-            gap_ns=load.q_loop_ns,
-            free_issue_ns=load.free_issue_ns,
-            volume_bytes=volume,
-            drain_bytes_per_s=rate,
-        )
-    )
-    span_ns = load.staging_ns + max(alone_ns, steady_ns)
-    exposed_ns = max(0.0, span_ns - load.cover_ns)
+    """Expected time of a launch: rounds of aligned bursts, the last of which drains behind all Q-loops.
+
+    A burst stalls the next Q-loop by what its cover leaves of T_RS, or by the operands that wait behind it.
+    Paced stores stall it by what a Q-loop is too short to drain.
+    """
+    if load.paced:
+        exposed_ns = max(0.0, load.drain_tile_ns - load.q_loop_ns)
+    else:
+        exposed_ns = max(0.0, _burst_span_ns(load) - load.cover_ns, load.operand_wait_ns)
     stall_ns = (load.rounds - 1) * exposed_ns
-    return Prediction(load.mainloop_ns + stall_ns + span_ns, stall_ns)
+    last_ns = load.staging_ns + max(load.free_issue_ns, load.last_drain_ns)
+    return Prediction(load.mainloop_ns + stall_ns + last_ns, stall_ns)
+
+
+def _burst_span_ns(load: AttentionLoad) -> float:
+    """T_RS of a round's bursts: staging, and equation 3 or 7, whichever is more."""
+    volume, rate = load.drain_tile_ns * load.drain_bytes_per_ns, load.drain_bytes_per_ns * 1e9
+    alone_ns = isolated_issue_ns(
+        free_issue_ns=load.free_issue_ns,
+        volume_bytes=volume,
+        drain_bytes_per_s=rate,
+        capacity_bytes=load.capacity_bytes,
+    )
+    steady_ns = issue_ns(
+        gap_ns=load.q_loop_ns,
+        free_issue_ns=load.free_issue_ns,
+        volume_bytes=volume,
+        drain_bytes_per_s=rate,
+    )
+    return load.staging_ns + max(float(alone_ns), float(steady_ns))

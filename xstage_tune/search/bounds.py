@@ -19,7 +19,7 @@ class Floors:
     Args:
         compute_ns: Tensor Cores of the SMs, and the stores of the last tile.
         issue_ns: the issue roles, behind the first mainloop.
-        drain_ns: (V_total - Q)/R, behind the first tile that stores.
+        drain_ns: V_total/R, behind the first tile that stores.
         memory_ns: weights from memory.
     """
 
@@ -51,8 +51,8 @@ def moe_floors(load: MoeLoad) -> Floors:
     - compute: the busiest SM has at least the mean of the mainloops, and its last tile must be stored. Where
       one slot serves all tiles, mainloops and stores alternate.
     - issue: likewise for the issue role, which begins after a mainloop.
-    - drain: no Combine byte leaves before one tile of either layer is computed, and what remains in the queue
-      at the end is at most Q.
+    - drain: no Combine byte leaves before one tile of either layer is computed, and a kernel ends when the
+      last one has arrived.
     - memory: the SM with most tiles sees every step, and each weight tile is loaded in some step.
     """
     if not load.total_rows:
@@ -60,7 +60,7 @@ def moe_floors(load: MoeLoad) -> Floors:
     first, last = load.linear1, load.linear2
     stores_ns = min(first.least_issue_ns, last.least_issue_ns)
     shared_slot_ns = load.mainloop_ns + load.issue_ns if load.serial else 0.0
-    leaving = max(0.0, load.remote_bytes - load.capacity_bytes) / load.drain_bytes_per_ns
+    leaving = load.remote_bytes / load.drain_bytes_per_ns
     return Floors(
         compute_ns=max(load.mainloop_ns + stores_ns, shared_slot_ns),
         issue_ns=load.issue_ns + min(first.least_ns, last.least_ns),
@@ -71,7 +71,7 @@ def moe_floors(load: MoeLoad) -> Floors:
 
 def attention_floors(load: AttentionLoad) -> Floors:
     """Floors of an attention launch; operands from memory are in the measured time of a KV tile."""
-    leaving = max(0.0, load.remote_bytes - load.capacity_bytes) / load.drain_bytes_per_ns
+    leaving = load.remote_bytes / load.drain_bytes_per_ns
     return Floors(
         compute_ns=load.mainloop_ns + load.least_staging_ns,
         issue_ns=load.q_loop_ns + load.rounds * load.least_staging_ns,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from xstage_tune.configs.attention_budget import BUILT_BLOCK_M, BUILT_BLOCK_N
 from xstage_tune.configs.schema import AttentionConfig, OutputStaging, TileOrder
 from xstage_tune.devices.base import StoreFlavour
 from xstage_tune.devices.cuda.variants import KernelVariant
@@ -9,8 +10,6 @@ from xstage_tune.errors import UsageError
 
 KERNEL = "attention_a2a"
 HEAD_DIMS = (64, 128)
-BLOCK_MS = (128, 192)
-BLOCK_NS = tuple(range(64, 177, 16))
 CONSUMER_ROWS = 64
 _THREADS = 128
 _BF16_BYTES = 2
@@ -101,8 +100,8 @@ def recording_bytes(config: AttentionConfig, head_dim: int) -> int:
 def _check(config: AttentionConfig, head_dim: int) -> None:
     for knob, value, built in (
         ("head_dim", head_dim, HEAD_DIMS),
-        ("block_m", config.block_m, BLOCK_MS),
-        ("block_n", config.block_n, BLOCK_NS),
+        ("block_m", config.block_m, BUILT_BLOCK_M["sm_90"]),
+        ("block_n", config.block_n, BUILT_BLOCK_N["sm_90"]),
     ):
         if value not in built:
             raise UsageError(
