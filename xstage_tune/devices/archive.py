@@ -1,7 +1,8 @@
 """The file of a recording: a zip of span tables, and a manifest that is written last.
 
-Each table has a member of spans and one of lanes, encoded as the store's chunks are. The zip's own checksums
-and its directory at the end tell a damaged or truncated file.
+Tables are encoded as the store's chunks are, and lie end to end in one member: a zip spends 100 bytes on each
+member, as many as a short launch. The zip's own checksums and its directory at the end tell a damaged or
+truncated file.
 """
 
 from __future__ import annotations
@@ -11,9 +12,11 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Generic, TypeVar
 
+import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
 from xstage_tune.assets import data_dir
@@ -53,8 +56,9 @@ class ArchiveKind(Generic[Manifest]):
     manifest: TypeAdapter[Manifest]
 
 
-def _members(number: int) -> tuple[str, str]:
-    return f"{number:05d}.spans", f"{number:05d}.lanes"
+_TABLES, _INDEX = "tables", "tables.index"
+#: Of each table, in the order in which they lie: its run, and the bytes of its two chunks.
+_INDEX_DTYPE = np.dtype([("number", "<u4"), ("spans", "<u4"), ("lanes", "<u4")])
 
 
 class ArchiveWriter(Generic[Manifest]):
@@ -67,20 +71,27 @@ class ArchiveWriter(Generic[Manifest]):
     def __init__(self, archive: zipfile.ZipFile, manifest: Manifest) -> None:
         self.manifest = manifest
         self._zip = archive
+        self._chunks: list[bytes] = []
+        self._index: list[tuple[int, int, int]] = []
 
     def add_table(self, number: int, table: SpanTable) -> None:
-        """Keep the spans and lanes of run ``number``.
+        """Keep the spans and lanes of run ``number``."""
+        spans, lanes = encode_spans(table.spans), encode_lanes(table.lanes)
+        self._index.append((number, len(spans), len(lanes)))
+        self._chunks += [spans, lanes]
+
+    def add_member(self, name: str, data: bytes) -> None:
+        """Keep something else, deflated.
 
         Raises:
             UsageError: the file cannot be written (a full disk, say).
         """
-        spans, lanes = _members(number)
-        self._zip.writestr(spans, encode_spans(table.spans))
-        self._zip.writestr(lanes, encode_lanes(table.lanes))
-
-    def add_member(self, name: str, data: bytes) -> None:
-        """Keep something else, deflated; raises as :meth:`add_table`."""
         self._zip.writestr(name, data, zipfile.ZIP_DEFLATED)
+
+    def finish(self) -> None:
+        """Write the tables; raises as :meth:`add_member`."""
+        self._zip.writestr(_TABLES, b"".join(self._chunks))
+        self.add_member(_INDEX, np.array(self._index, _INDEX_DTYPE).tobytes())
 
 
 @contextmanager
@@ -93,13 +104,14 @@ def new_archive(
         UsageError: the file exists and ``force`` is off, or cannot be written.
     """
     with whole_file(file, force=force) as opened, zipfile.ZipFile(opened, "w", zipfile.ZIP_STORED) as archive:
-        yield ArchiveWriter(archive, manifest)
-        # Points, launches and states are small and alike: the one member that is worth deflating.
+        writer = ArchiveWriter(archive, manifest)
+        yield writer
+        writer.finish()
         archive.writestr(kind.member, kind.manifest.dump_json(manifest), zipfile.ZIP_DEFLATED)
 
 
 class Archive(Generic[Manifest]):
-    """An archive opened for replay; spans are decoded run by run.
+    """An archive opened for replay; tables are read when the first is asked for, and decoded one by one.
 
     Raises:
         UsageError: the file is missing, truncated, damaged, of another version, or of another kind.
@@ -121,13 +133,32 @@ class Archive(Generic[Manifest]):
         """Spans and lanes of run ``number``.
 
         Raises:
-            UsageError: its members are damaged.
+            UsageError: it is damaged or not there.
         """
+        if number not in self._places:
+            raise self.damaged(f"run {number} has no spans")
+        begin, middle, end = self._places[number]
         try:
-            spans, lanes = (self._zip.read(name) for name in _members(number))
-            return SpanTable(decode_spans(spans), decode_lanes(lanes))
-        except (*_UNREADABLE, ChunkError) as error:
+            return SpanTable(
+                decode_spans(self._tables[begin:middle]), decode_lanes(self._tables[middle:end])
+            )
+        except ChunkError as error:
             raise self.damaged(f"run {number}: {error}") from None
+
+    @cached_property
+    def _tables(self) -> bytes:
+        return self.member(_TABLES)
+
+    @cached_property
+    def _places(self) -> dict[int, tuple[int, int, int]]:
+        """Where the two chunks of each run begin and end."""
+        index = np.frombuffer(self.member(_INDEX), _INDEX_DTYPE)
+        lengths = np.column_stack((index["spans"], index["lanes"])).ravel()
+        ends = [0, *np.cumsum(lengths, dtype=np.int64).tolist()]
+        return {
+            int(number): (ends[2 * place], ends[2 * place + 1], ends[2 * place + 2])
+            for place, number in enumerate(index["number"])
+        }
 
     def member(self, name: str) -> bytes:
         """What :meth:`ArchiveWriter.add_member` kept.
