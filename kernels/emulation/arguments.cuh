@@ -105,20 +105,11 @@ struct LaneTotals {
 };
 static_assert(sizeof(LaneTotals) == 128);
 
-// A tile on its way from the loader role to the mainloop role; one 16-byte access of shared memory.
-struct alignas(16) QueuedTile {
-    u32 ready;  // its place + 1 once what it depends on is there
-    u32 mainloop_cycles;
-    u32 slot_offset_cycles;
-    u32 signals_at_end;
-};
-static_assert(sizeof(QueuedTile) == 16);
-
 // Where each part of the dynamic shared memory begins; the slots are at 0.
 struct SharedOffsets {
-    u32 barriers;  // full[slots], free[slots]
-    u32 queue;     // [queue_tiles] of QueuedTile
-    u32 links;     // [queue_tiles] of TileLinks: counters of the queued tiles
+    u32 barriers;  // full[slots], free[slots], stored[queue_tiles]
+    u32 queue;     // [queue_tiles] of QueueEntry
+    u32 links;     // [queue_tiles] of TileLinks: counters of the tiles found
     u32 words;     // one a thread of the issue role
     u32 stores;    // table of StorePlan
     u32 plans;     // [tiles]

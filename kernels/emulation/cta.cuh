@@ -6,6 +6,7 @@
 #include "common/timer.cuh"
 #include "common/types.cuh"
 #include "emulation/arguments.cuh"
+#include "emulation/queue.cuh"
 #include "emulation/tile_sources.cuh"
 #include "emulation/waits.cuh"
 
@@ -20,9 +21,9 @@ struct Cta {
     char* slots;
     Mbarrier* full;     // one a slot: its tile's mainloop has ended
     Mbarrier* free;     // one a slot: its tile is stored, and every storing role has passed it
-    QueuedTile* queue;  // from the loader role to the mainloop role
-    TileLinks* links;   // counters of the queued tiles
-    u32* stored;        // tiles stored so far: their places in the queue may be used again
+    Mbarrier* stored;   // one a place in the queue: its tile is stored, and the place may be used again
+    QueueEntry* queue;  // from the loader role to the mainloop and the signal role
+    TileLinks* links;   // counters of the tiles found; the loader role's
     u32* words;         // one a thread of the issue role
     TileMoments* moments;
     LaneTiles tiles;
@@ -48,13 +49,6 @@ struct SlotCursor {
             ++lap;
         }
     }
-};
-
-// Place of a role's current tile in the queue.
-struct QueueCursor {
-    u32 index = 0;
-
-    __device__ __forceinline__ void advance(u32 tiles) { index = index + 1 == tiles ? 0 : index + 1; }
 };
 
 // Row of the moments of the tile at hand; a tile that is not kept has none.

@@ -9,6 +9,7 @@
 #include "common/types.cuh"
 #include "emulation/cta.cuh"
 #include "emulation/primitives.cuh"
+#include "emulation/queue.cuh"
 #include "emulation/tile_sources.cuh"
 #include "emulation/waits.cuh"
 #include "megamoe/row_counter.cuh"
@@ -28,7 +29,7 @@ public:
         u32 found = 0;
         for (u32 passed = 0; passed < count;) {
             // Found ahead of a counter that is not complete, so that finding never adds to a wait.
-            if (found < count && found < stored() + cta_.arguments.queue_tiles) {
+            if (found < count && has_room()) {
                 find(found++);
             }
             if (passed == found) {
@@ -49,7 +50,10 @@ private:
     // A tile stored frees room for one of several that the loader is ahead: no mainloop waits for this.
     static constexpr u32 kPauseNs = 500;
 
-    __device__ u32 stored() const { return *reinterpret_cast<volatile u32*>(cta_.stored); }
+    // Whether the tile a lap before the next one is stored, so that nobody needs its entry any more.
+    __device__ bool has_room() const {
+        return found_at_.lap == 0 || phase_has_ended(cta_.stored[found_at_.index], (found_at_.lap - 1) & 1);
+    }
 
     __device__ void find(u32 place) {
         cta_.links[found_at_.index] = tiles_.take(place);
@@ -68,9 +72,9 @@ private:
     __device__ void pass(u32 place) {
         const TilePlan& plan = cta_.tiles.plans[place];
         const bool at_end = cta_.tiles.store_of(place).raises == static_cast<u32>(Raises::at_end);
-        const u32 signals_at_end = at_end ? cta_.links[pass_at_.index].signals : kNoCounter;
-        put_queued(cta_.queue + pass_at_.index,
-                   {place + 1, plan.mainloop_cycles, plan.slot_offset_cycles, signals_at_end});
+        const u32 signals = cta_.links[pass_at_.index].signals;
+        put_entry(cta_.queue + pass_at_.index,
+                  QueueEntry::of(place, pass_at_.lap, {plan.mainloop_cycles, plan.slot_offset_cycles, signals, at_end}));
         pass_at_.advance(cta_.arguments.queue_tiles);
     }
 

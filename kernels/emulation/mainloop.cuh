@@ -10,6 +10,7 @@
 #include "common/types.cuh"
 #include "emulation/cta.cuh"
 #include "emulation/primitives.cuh"
+#include "emulation/queue.cuh"
 #include "emulation/waits.cuh"
 #include "megamoe/row_counter.cuh"
 
@@ -22,19 +23,20 @@ public:
 
     __device__ MainloopTotals run() {
         const u32 count = cta_.tiles.count;
-        QueuedTile next = get_queued(cta_.queue);
+        QueueEntry next = get_entry(cta_.queue);
         spin_until_ns(cta_.start_ns);
         u64 ready = sm_clock();
         for (u32 place = 0; place < count; ++place) {
             // All of the role's time is in one of: dependency wait, mainloop, stall.
-            QueuedTile tile = next;
+            QueueEntry entry = next;
             u64 begin = ready;
-            if (tile.ready != place + 1) {
-                if (!wait_for_tile(place, tile)) {
+            if (!entry.holds(place, at_.lap)) {
+                if (!wait_for_tile(place, entry)) {
                     break;
                 }
                 begin = sm_clock();
             }
+            const QueuedTile tile = entry.tile();
             if (tile.slot_offset_cycles != 0) {
                 account(place);
                 spin_until_cycle(begin + tile.slot_offset_cycles);
@@ -49,7 +51,7 @@ public:
             Mbarrier& full = cta_.full[slot_.slot];
             // The next tile is looked up, and the last one accounted for, under the spin.
             at_.advance(cta_.arguments.queue_tiles);
-            next = get_queued(cta_.queue + at_.index);
+            next = get_entry(cta_.queue + at_.index);
             if (tile.slot_offset_cycles == 0) {
                 account(place);
             }
@@ -57,8 +59,8 @@ public:
             spin_until_cycle(taken + rest_cycles);
             const u64 end = sm_clock();
             full.arrive();
-            if (tile.signals_at_end != kNoCounter) {
-                megamoe::raise_counter_after_reads(cta_.arguments.counters + tile.signals_at_end);
+            if (tile.at_end) {
+                megamoe::raise_counter_after_reads(cta_.arguments.counters + tile.signals);
             }
             last_ = {ready, begin, taken, end, tile.slot_offset_cycles};
             ready = end;
@@ -73,10 +75,10 @@ private:
         u32 slot_offset_cycles;
     };
 
-    __device__ bool wait_for_tile(u32 place, QueuedTile& tile) const {
-        while ((tile = get_queued(cta_.queue + at_.index)).ready != place + 1) {
+    __device__ bool wait_for_tile(u32 place, QueueEntry& entry) const {
+        while (!(entry = get_entry(cta_.queue + at_.index)).holds(place, at_.lap)) {
             if (global_timer_ns() > waiter_.deadline_ns) {
-                waiter_.raise(Wait::next_tile, place, at_.index, place + 1, tile.ready);
+                waiter_.raise(Wait::next_tile, place, at_.index, place + 1, entry.number());
                 return false;
             }
         }

@@ -3,7 +3,7 @@
 
 #include "common/mbarrier.cuh"
 #include "common/types.cuh"
-#include "emulation/arguments.cuh"
+#include "emulation/queue.cuh"
 
 namespace xstage::emulation {
 
@@ -25,20 +25,34 @@ __device__ __forceinline__ bool phase_is_complete(const Mbarrier& barrier, u32 p
     return complete != 0;
 }
 
-__device__ __forceinline__ void put_queued(QueuedTile* entry, QueuedTile tile) {
-    asm volatile("st.volatile.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(shared_address(entry)), "r"(tile.ready),
-                 "r"(tile.mainloop_cycles), "r"(tile.slot_offset_cycles), "r"(tile.signals_at_end)
+// The same, at once.
+__device__ __forceinline__ bool phase_has_ended(const Mbarrier& barrier, u32 parity) {
+    u32 ended;
+    asm volatile(
+        "{\n\t.reg .pred done;\n\t"
+        "mbarrier.test_wait.parity.shared::cta.b64 done, [%1], %2;\n\t"
+        "selp.u32 %0, 1, 0, done;\n\t}"
+        : "=r"(ended)
+        : "r"(barrier.address()), "r"(parity)
+        : "memory");
+    return ended != 0;
+}
+
+// Each 64-bit word in one access, and no order, as each says whose it is. No barrier is between these two, so
+// compute-sanitizer's racecheck reports them.
+__device__ __forceinline__ void put_entry(QueueEntry* place, QueueEntry entry) {
+    asm volatile("st.relaxed.cta.shared.v2.u64 [%0], {%1, %2};" ::"r"(shared_address(place)), "l"(entry.first),
+                 "l"(entry.second)
                  : "memory");
 }
 
-__device__ __forceinline__ QueuedTile get_queued(const QueuedTile* entry) {
-    QueuedTile tile;
-    asm volatile("ld.volatile.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(tile.ready), "=r"(tile.mainloop_cycles), "=r"(tile.slot_offset_cycles),
-                   "=r"(tile.signals_at_end)
-                 : "r"(shared_address(entry))
+__device__ __forceinline__ QueueEntry get_entry(const QueueEntry* place) {
+    QueueEntry entry;
+    asm volatile("ld.relaxed.cta.shared.v2.u64 {%0, %1}, [%2];"
+                 : "=l"(entry.first), "=l"(entry.second)
+                 : "r"(shared_address(place))
                  : "memory");
-    return tile;
+    return entry;
 }
 
 // Barrier of the first `kThreads` threads of the CTA; true if `value` is ~0 in any of them. Not the CTA's barrier 0.

@@ -21,6 +21,7 @@
 #include "emulation/loader.cuh"
 #include "emulation/mainloop.cuh"
 #include "emulation/primitives.cuh"
+#include "emulation/queue.cuh"
 #include "emulation/stores.cuh"
 #include "emulation/storing.cuh"
 #include "emulation/tile_sources.cuh"
@@ -116,18 +117,17 @@ __device__ Cta make_cta(const SkeletonArguments& arguments, u32 lane, char* shar
             shared,
             barriers,
             barriers + arguments.slots,
-            reinterpret_cast<QueuedTile*>(shared + at.queue),
+            barriers + 2 * arguments.slots,
+            reinterpret_cast<QueueEntry*>(shared + at.queue),
             reinterpret_cast<TileLinks*>(shared + at.links),
-            nullptr,
             reinterpret_cast<u32*>(shared + at.words),
             reinterpret_cast<TileMoments*>(shared + at.moments),
             tiles};
 }
 
 __device__ void init_queue(const Cta& cta) {
-    *cta.stored = 0;
     for (u32 index = 0; index < cta.arguments.queue_tiles; ++index) {
-        cta.queue[index].ready = 0;
+        cta.queue[index] = {};
     }
 }
 
@@ -136,6 +136,9 @@ __device__ void init_barriers(const Cta& cta) {
     for (u32 slot = 0; slot < cta.arguments.slots; ++slot) {
         cta.full[slot].init(1);
         cta.free[slot].init(storing_roles);
+    }
+    for (u32 index = 0; index < cta.arguments.queue_tiles; ++index) {
+        cta.stored[index].init(1);
     }
     fence_barrier_init();
 }
@@ -187,14 +190,12 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
     __shared__ LaneTotals totals;
     __shared__ LaneRecord record;
     __shared__ u64 start_ns;
-    __shared__ u32 stored;
     const u32 sm = sm_id();
     const u32 lane = sm < kMaxSms ? arguments.lane_of_sm[sm] : kNoLane;
     if (lane == kNoLane) {
         return;
     }
     Cta cta = make_cta(arguments, lane, shared);
-    cta.stored = &stored;
     fill_slots(cta);
 #if TILE_SOURCE == 0
     const megamoe::SchedulerParameters parameters = scheduler_tables(arguments, lane, shared);
@@ -223,11 +224,12 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
 #endif
     run_roles(cta, tiles, totals);
     __syncthreads();
+    const u32 kept = kept_tiles(cta);
     if (threadIdx.x == 0) {
         const ClockPair end = read_clock_pair();
         record.timer_end_ns = end.timer_ns;
         record.cycle_end = end.cycles;
-        record.recorded = kept_tiles(cta);
+        record.recorded = kept;
         record.dropped = 0;
         record.issued = totals.issue.tiles + totals.signal.tiles;
         record.lane = static_cast<u16>(lane);
@@ -235,10 +237,9 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
         arguments.lanes[lane] = record;
         arguments.totals[lane] = totals;
     }
-    __syncthreads();
     const u32* staged = reinterpret_cast<const u32*>(cta.moments);
     u32* moments = reinterpret_cast<u32*>(arguments.moments + static_cast<u64>(lane) * arguments.most_kept);
-    for (u32 word = threadIdx.x; word < record.recorded * (sizeof(TileMoments) / 4); word += kThreads) {
+    for (u32 word = threadIdx.x; word < kept * (sizeof(TileMoments) / 4); word += kThreads) {
         moments[word] = staged[word];
     }
 }

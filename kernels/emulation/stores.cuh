@@ -69,6 +69,10 @@ __device__ __forceinline__ void store_vectors(char* to, const char* from, u32 by
 
 struct VectorStores {
     // All threads of the role; `word`: shared memory, one a thread.
+    //
+    // In an earlier lap of the slot the signal role may have numbered its pieces: before it arrived at free[slot], for
+    // which the mainloop role waited before it arrived at full[slot]. compute-sanitizer's racecheck does not follow
+    // both barriers, and reports some of these words.
     __device__ static void store(const Burst& burst, u32 thread, u32* word) {
         store_vectors(burst.local, burst.from + burst.remote_bytes, burst.local_bytes, burst.remote_bytes,
                       burst.number, thread);

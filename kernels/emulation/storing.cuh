@@ -8,6 +8,7 @@
 #include "common/types.cuh"
 #include "emulation/cta.cuh"
 #include "emulation/primitives.cuh"
+#include "emulation/queue.cuh"
 #include "emulation/stores.cuh"
 #include "emulation/waits.cuh"
 #include "megamoe/row_counter.cuh"
@@ -57,8 +58,7 @@ protected:
 
     // One thread of the role: adds up a stored tile.
     __device__ void account(u64 accepted, u64 freed) {
-        // The other role may have stored the next tile by now; a number that is one too low does no harm.
-        *reinterpret_cast<volatile u32*>(cta_.stored) = burst_.number + 1;
+        cta_.stored[at_.index].arrive();
         ++totals_.tiles;
         totals_.issue_cycles += accepted - begin_;
         totals_.completion_cycles += freed - accepted;
@@ -79,6 +79,7 @@ protected:
     __device__ void advance() {
         before_ = slot_;
         slot_.advance(cta_.arguments.slots);
+        at_.advance(cta_.arguments.queue_tiles);
     }
 
     const Cta& cta_;
@@ -86,6 +87,7 @@ protected:
     Rings rings_;
     KeptCursor kept_;
     SlotCursor slot_, before_;
+    QueueCursor at_;
     Burst burst_{};
     TileMoments* row_ = nullptr;
     u64 begin_ = 0;
@@ -179,14 +181,14 @@ public:
     using StoringRole::totals;
 
     __device__ void run() {
-        QueueCursor at;
         for (u32 place = 0; place < cta_.tiles.count; ++place) {
             look_up(place);
             if (!await_turn(place)) {
                 break;
             }
             if (mine_) {
-                const u32 counter = cta_.links[at.index].signals;
+                // The mainloop role saw this entry before it arrived at full[slot], so this role sees no older one.
+                const u32 counter = get_entry(cta_.queue + at_.index).tile().signals;
                 BulkStores::prepare(burst_);
                 begin();
                 BulkStores::store(burst_);
@@ -200,7 +202,6 @@ public:
                 arrive_free();
             }
             advance();
-            at.advance(cta_.arguments.queue_tiles);
         }
     }
 };

@@ -155,7 +155,7 @@ class SharedMemory:
     def terms(self) -> dict[str, int]:
         """Bytes of each buffer, in their order behind the slots; what is left holds the moments."""
         return {
-            "barriers": 2 * self.slots * _BARRIER_BYTES,
+            "barriers": (2 * self.slots + self.queue_tiles) * _BARRIER_BYTES,
             "queue": self.queue_tiles * _QUEUED_BYTES,
             "links": self.queue_tiles * TILE_LINKS.itemsize,
             "words": _WORDS * _WORD_BYTES,

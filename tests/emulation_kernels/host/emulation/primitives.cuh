@@ -1,10 +1,12 @@
 // Stand-in for kernels/emulation/primitives.cuh.
 #pragma once
 
+#include <sched.h>
+
 #include "common/mbarrier.cuh"
 #include "common/timer.cuh"
 #include "common/types.cuh"
-#include "emulation/arguments.cuh"
+#include "emulation/queue.cuh"
 
 namespace xstage::emulation {
 
@@ -17,20 +19,24 @@ inline bool phase_is_complete(const Mbarrier& barrier, u32 parity) {
     return barrier.is_complete(parity);
 }
 
-inline void put_queued(QueuedTile* entry, QueuedTile tile) {
-    entry->mainloop_cycles = tile.mainloop_cycles;
-    entry->slot_offset_cycles = tile.slot_offset_cycles;
-    entry->signals_at_end = tile.signals_at_end;
-    __atomic_store_n(&entry->ready, tile.ready, __ATOMIC_RELEASE);
+inline bool phase_has_ended(const Mbarrier& barrier, u32 parity) { return barrier.is_complete(parity); }
+
+// The words in either order, and others may look in between.
+inline void put_entry(QueueEntry* place, QueueEntry entry) {
+    const bool second_first = (entry.number() & 1) != 0;
+    if (second_first) {
+        __atomic_store_n(&place->second, entry.second, __ATOMIC_RELAXED);
+        sched_yield();
+    }
+    __atomic_store_n(&place->first, entry.first, __ATOMIC_RELAXED);
+    if (!second_first) {
+        sched_yield();
+        __atomic_store_n(&place->second, entry.second, __ATOMIC_RELAXED);
+    }
 }
 
-inline QueuedTile get_queued(const QueuedTile* entry) {
-    QueuedTile tile;
-    tile.ready = __atomic_load_n(&entry->ready, __ATOMIC_ACQUIRE);
-    tile.mainloop_cycles = entry->mainloop_cycles;
-    tile.slot_offset_cycles = entry->slot_offset_cycles;
-    tile.signals_at_end = entry->signals_at_end;
-    return tile;
+inline QueueEntry get_entry(const QueueEntry* place) {
+    return {__atomic_load_n(&place->first, __ATOMIC_RELAXED), __atomic_load_n(&place->second, __ATOMIC_RELAXED)};
 }
 
 bool any_is_ones_of(u32 threads, u32 value);
