@@ -26,20 +26,26 @@ public:
     __device__ u64 run() {
         const Waiter waiter = cta_.waiter(Role::loader);
         const u32 count = cta_.tiles.count;
-        u32 found = 0;
-        for (u32 passed = 0; passed < count;) {
+        for (u32 place = 0; place < count;) {
             // Found ahead of a counter that is not complete, so that finding never adds to a wait.
-            if (found < count && has_room()) {
-                find(found++);
+            if (found_ < count && has_room()) {
+                find();
             }
-            if (passed == found) {
+            if (found_ == place) {
                 pause_ns(kPauseNs);  // all that has room in the queue has been passed
-            } else if (is_complete(passed)) {
-                pass(passed++);
-                continue;
+            } else {
+                look_up(place);
+                if (is_complete()) {
+                    put_entry(cta_.queue + pass_at_.index, entry_);
+                    pass_at_.advance(cta_.arguments.queue_tiles);
+                    ++place;
+                    continue;
+                }
             }
             if (global_timer_ns() > waiter.deadline_ns) {
-                give_up(waiter, passed, found);
+                if (found_ != place) {
+                    waiter.raise(Wait::counter, place, waits_on_, expected_, seen_);
+                }
                 break;
             }
         }
@@ -55,39 +61,40 @@ private:
         return found_at_.lap == 0 || phase_has_ended(cta_.stored[found_at_.index], (found_at_.lap - 1) & 1);
     }
 
-    __device__ void find(u32 place) {
-        cta_.links[found_at_.index] = tiles_.take(place);
+    __device__ void find() {
+        cta_.links[found_at_.index] = tiles_.take(found_++);
         found_at_.advance(cta_.arguments.queue_tiles);
     }
 
-    __device__ bool is_complete(u32 place) {
-        const u32 counter = cta_.links[pass_at_.index].waits_on;
-        if (counter == kNoCounter) {
-            return true;
+    // Once for a tile, and all of it, so that nothing but its hand-over comes after its counter.
+    __device__ void look_up(u32 place) {
+        if (entry_.number() == place + 1) {
+            return;
         }
-        seen_ = megamoe::read_counter(cta_.arguments.counters + counter);
-        return seen_ >= cta_.tiles.plans[place].expected;
-    }
-
-    __device__ void pass(u32 place) {
+        const TileLinks links = cta_.links[pass_at_.index];
         const TilePlan& plan = cta_.tiles.plans[place];
         const bool at_end = cta_.tiles.store_of(place).raises == static_cast<u32>(Raises::at_end);
-        const u32 signals = cta_.links[pass_at_.index].signals;
-        put_entry(cta_.queue + pass_at_.index,
-                  QueueEntry::of(place, pass_at_.lap, {plan.mainloop_cycles, plan.slot_offset_cycles, signals, at_end}));
-        pass_at_.advance(cta_.arguments.queue_tiles);
+        waits_on_ = links.waits_on;
+        expected_ = plan.expected;
+        entry_ = QueueEntry::of(place, pass_at_.lap,
+                                {plan.mainloop_cycles, plan.slot_offset_cycles, links.signals, at_end});
     }
 
-    __device__ void give_up(const Waiter& waiter, u32 passed, u32 found) const {
-        if (passed < found) {
-            const u32 counter = cta_.links[pass_at_.index].waits_on;
-            waiter.raise(Wait::counter, passed, counter, cta_.tiles.plans[passed].expected, seen_);
+    __device__ bool is_complete() {
+        if (waits_on_ == kNoCounter) {
+            return true;
         }
+        seen_ = megamoe::read_counter(cta_.arguments.counters + waits_on_);
+        return seen_ >= expected_;
     }
 
     const Cta& cta_;
     Tiles& tiles_;
     QueueCursor found_at_, pass_at_;
+    u32 found_ = 0;
+    QueueEntry entry_{};  // of the tile to be passed next
+    u32 waits_on_ = kNoCounter;
+    u32 expected_ = 0;
     u32 seen_ = 0;
 };
 
