@@ -4,10 +4,10 @@
 
 namespace xstage {
 
-// A wait that ran out, for the host to report. Zero while nothing did.
+// A wait that ran out, in memory that the host reads while the GPU works. Zero while nothing did.
 struct EpochFault {
-    u32 raised;
-    u32 rank;  // the sender that did not signal
+    u32 raised;  // written last
+    u32 rank;    // the first sender that did not signal
     u32 expected;
     u32 seen;
     u64 timeout_ns;
@@ -23,6 +23,20 @@ struct WaitArguments {
 };
 static_assert(sizeof(WaitArguments) == 32);
 
+// What a sender's word shows when it has come to the epoch, or when the time is over.
+__device__ __forceinline__ u32 await_sender(const WaitArguments& arguments, u32 rank) {
+    u32 seen = load_acquire_system(&arguments.words[rank]);
+    if (seen < arguments.epoch) {
+        // Behind a wait that ran out none takes its time: the host may have queued many before it learns of the first.
+        const u64 patience_ns = load_acquire_system(&arguments.fault->raised) ? 0 : arguments.timeout_ns;
+        const u64 give_up_ns = global_timer_ns() + patience_ns;
+        do {
+            seen = load_acquire_system(&arguments.words[rank]);
+        } while (seen < arguments.epoch && global_timer_ns() < give_up_ns);
+    }
+    return seen;
+}
+
 }  // namespace xstage
 
 using namespace xstage;
@@ -35,18 +49,18 @@ extern "C" __global__ void signal_epoch(const __grid_constant__ AttentionArgumen
     arguments.epochs->epoch = epoch;
 }
 
-// One thread for every sender; kernels behind it in the stream see what all of them stored.
+// kMaxRanks threads, one for every sender; kernels behind it in the stream see what all of them stored.
 extern "C" __global__ void wait_for_epoch(const WaitArguments arguments) {
     const u32 rank = threadIdx.x;
-    const u64 give_up_ns = global_timer_ns() + arguments.timeout_ns;
-    u32 seen = 0;
-    while (rank < arguments.ranks && (seen = load_acquire_system(&arguments.words[rank])) < arguments.epoch) {
-        if (global_timer_ns() > give_up_ns) {
-            // Several senders may be late, and earlier waits may have run out; the first is reported.
-            if (atomicExch(&arguments.fault->raised, 1) == 0) {
-                *arguments.fault = {1, rank, arguments.epoch, seen, arguments.timeout_ns};
-            }
-            return;
-        }
+    const u32 seen = rank < arguments.ranks ? await_sender(arguments, rank) : arguments.epoch;
+    const u32 late = __ballot_sync((1u << kMaxRanks) - 1, seen < arguments.epoch);
+    EpochFault* fault = arguments.fault;
+    // Of several late senders the first is reported, and of several waits the first that ran out.
+    if (late != 0 && rank + 1 == static_cast<u32>(__ffs(late)) && load_acquire_system(&fault->raised) == 0) {
+        fault->rank = rank;
+        fault->expected = arguments.epoch;
+        fault->seen = seen;
+        fault->timeout_ns = arguments.timeout_ns;
+        store_release_system(&fault->raised, 1);
     }
 }

@@ -12,7 +12,7 @@ from xstage_tune.devices.cuda.attention_arguments import EPOCH_FAULT, WAIT_ARGUM
 from xstage_tune.devices.cuda.attention_kernel import load_epoch_kernels
 from xstage_tune.devices.cuda.attention_shape import MAX_RANKS
 from xstage_tune.devices.cuda.driver import launch, synchronize
-from xstage_tune.devices.cuda.memory import GpuMemory
+from xstage_tune.devices.cuda.memory import PinnedMemory
 from xstage_tune.errors import DeviceError, UsageError
 from xstage_tune.model.checks import NS_PER_S
 
@@ -55,17 +55,21 @@ class EpochWaiter:
         self._kernel: Kernel = load_epoch_kernels(device)["wait_for_epoch"]
         self._words = words
         self._ranks = ranks
-        self._fault = GpuMemory.zeroed(device, EPOCH_FAULT.itemsize)
+        self._memory = PinnedMemory(EPOCH_FAULT.itemsize)
+        self._memory.bytes[:] = 0
+        #: Written by the GPU, read here without waiting for it.
+        self._fault = self._memory.bytes.view(EPOCH_FAULT)
         self._held_s = 0.0  # by holds that were not checked yet, at most
 
     def hold(self, epoch: int, timeout_s: float, stream: Stream) -> None:
         """Hold the stream until every sender has signalled ``epoch``, or the time is over.
 
-        Only queues; :meth:`check` tells whether it came to that. May be captured into a CUDA graph.
+        Only queues; :meth:`fault` and :meth:`check` tell whether it came to that. Holds behind one that ran
+        out do not wait. May be captured into a CUDA graph.
         """
         self._held_s += timeout_s
         arguments = np.zeros(1, WAIT_ARGUMENTS)
-        arguments["words"], arguments["fault"] = self._words, self._fault.address
+        arguments["words"], arguments["fault"] = self._words, self._memory.address
         arguments["timeout_ns"] = round(timeout_s * NS_PER_S)
         arguments["ranks"], arguments["epoch"] = self._ranks, epoch
         launch(
@@ -78,24 +82,30 @@ class EpochWaiter:
             cooperative=False,
         )
 
+    def fault(self) -> DeviceError | None:
+        """The first sender that did not signal in time, of the holds that are over; without waiting."""
+        fault = self._fault[0]
+        if not fault["raised"]:
+            return None
+        return _missing(
+            int(fault["rank"]), int(fault["expected"]), int(fault["seen"]), int(fault["timeout_ns"]) / NS_PER_S
+        )
+
     def check(self, stream: Stream) -> None:
-        """Wait for the stream, and report.
+        """Wait for the stream, report, and forget.
 
         Raises:
             DeviceError: a sender did not signal in time; says which, and what it had signalled.
         """
         longest_s, self._held_s = self._held_s + _BEHIND_TIMEOUT_S, 0.0
         synchronize(stream, longest_s, "waiting for the signals of other ranks")
-        fault = np.zeros(1, EPOCH_FAULT)
-        self._fault.read_into(fault, stream)
-        if fault["raised"][0]:
-            self._fault.fill_zero(stream)
-            rank, expected, seen = (int(fault[name][0]) for name in ("rank", "expected", "seen"))
-            raise _missing(rank, expected, seen, float(fault["timeout_ns"][0]) / NS_PER_S)
+        if (fault := self.fault()) is not None:
+            self._memory.bytes[:] = 0
+            raise fault
 
     def close(self) -> None:
-        """Free the buffer; safe to call twice."""
-        self._fault.close()
+        """Free the memory, which no queued hold may need any more; safe to call twice."""
+        self._memory.close()
 
 
 def _missing(rank: int, epoch: int, seen: int, timeout_s: float) -> DeviceError:
