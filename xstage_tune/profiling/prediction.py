@@ -29,6 +29,7 @@ class ClosedForm:
         issue_overhead_ns: dt(M), equation 18.
         residual_ns: E_res, equations 18 and 19 and T0, over all bursts of the busiest SM, and equation 1 for
             the last round.
+        last_drain_ns: V/R of the last round of tiles, which no Q-loop follows: in every E_res.
         completion_coupled_ns: E_res of an issuer that waits for visibility, equation 17.
         converged_tokens: M*_ub, equation 20.
         recovery_gap_ns: G*, equation 5.
@@ -39,6 +40,7 @@ class ClosedForm:
     q_loop_ns: float
     issue_overhead_ns: float
     residual_ns: float
+    last_drain_ns: float
     completion_coupled_ns: float
     converged_tokens: float
     recovery_gap_ns: float
@@ -93,8 +95,9 @@ def _closed_form(request: ProfileRequest, workload: AttentionWorkload) -> Closed
         issue_ns=_staging_ns(request, workload)
         + (0.0 if config.hands_stores_over else predicted.span_ns.value),
         q_loop_ns=predicted.gap_ns.value,
-        issue_overhead_ns=predicted.issue_overhead_ns.value,
+        issue_overhead_ns=0.0 if config.hands_stores_over else predicted.issue_overhead_ns.value,
         residual_ns=until_drained_ns(predicted.residual_ns.value),
+        last_drain_ns=load.last_drain_ns,
         completion_coupled_ns=until_drained_ns(predicted.completion_coupled.residual_ns.value),
         converged_tokens=audit.converged_tokens.value,
         recovery_gap_ns=audit.burst.recovery_gap_ns.value,

@@ -111,7 +111,10 @@ def _predictions(result: ProfileResult, point: PointResult) -> TableData:
         Column("predicted"), Column("measured", "right"), Column("closed form", "right"),
         Column("simulated", "right"), Column("completion-coupled", "right"),
     )  # fmt: skip
+    assert point.prediction is not None
     notes = (
+        f"the stores of the last round of tiles drain in {duration(point.prediction.closed.last_drain_ns)}, "
+        "V/R, behind all Q-loops: no schedule of whole tiles hides it",
         f"from platform {result.request.platform.name}, nothing refitted; in brackets how far a prediction "
         "is above what was measured",
         "medians over tiles; dt(M): T_RS less that of the attention alone; M*_ub: equation 20, measured with "
