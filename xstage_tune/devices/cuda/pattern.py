@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 PIECE_WORDS = 1024
 #: Nonces are this far apart, so that no word of one launch equals the same word of another.
 NONCE_STEP = 4096
+_LEAST_TASK_BYTES = 1 << 20
 
 
 def nonce(launch: int) -> int:
@@ -46,28 +48,47 @@ def count_mismatches(
     rings = destination[: len(issued) * slots * burst_bytes].view(np.uint32)
     rings = rings.reshape(len(issued), slots, burst_bytes // 4)
 
-    def check_ring(producer: int) -> tuple[int, int]:
-        bursts = int(issued[producer])
-        written = min(bursts, slots)
-        first = np.arange(written, dtype=np.int64)  # number of the first burst in each written slot
-        last = (first + (bursts - 1 - first) // slots * slots).astype(np.uint32)
-        # The ring from `first_slot` to its end, then from its beginning.
+    def check_rings(some: slice) -> tuple[int, int]:
+        bursts = issued[some].astype(np.int64)[:, None]
+        written = min(int(bursts.max()), slots)
+        first = np.arange(written)  # number of the first burst in each written slot
+        last = first + (bursts - 1 - first) // slots * slots
+        # The rings from `first_slot` to their end, then from their beginning.
         wrap = min(written, slots - first_slot)
         parts = (
-            (rings[producer, first_slot : first_slot + wrap], last[:wrap]),
-            (rings[producer, : written - wrap], last[wrap:]),
+            (rings[some, first_slot : first_slot + wrap], slice(wrap)),
+            (rings[some, : written - wrap], slice(wrap, written)),
         )
-        return written * burst_bytes, 4 * sum(_mismatched_words(*part, expected) for part in parts)
+        wrong = sum(
+            _mismatched_words(seen, last[:, at].astype(np.uint32), expected, (first < bursts)[:, at])
+            for seen, at in parts
+        )
+        return int(np.minimum(bursts, slots).sum()) * burst_bytes, 4 * wrong
 
-    with ThreadPoolExecutor(threads) as pool:
-        outcomes = list(pool.map(check_ring, range(len(issued))))
+    tasks = _tasks(len(issued), int(np.minimum(issued, slots).sum()) * burst_bytes, threads)
+    if len(tasks) == 1:
+        return check_rings(tasks[0])
+    with ThreadPoolExecutor(len(tasks)) as pool:
+        outcomes = list(pool.map(check_rings, tasks))
     return sum(checked for checked, _ in outcomes), sum(wrong for _, wrong in outcomes)
 
 
+def _tasks(rings: int, nbytes: int, threads: int) -> list[slice]:
+    """Neighbouring rings for each thread; few bytes are not worth a second one."""
+    count = max(1, min(threads, rings, nbytes // _LEAST_TASK_BYTES))
+    ends = np.linspace(0, rings, count + 1).astype(int)
+    return [slice(int(begin), int(end)) for begin, end in pairwise(ends)]
+
+
 def _mismatched_words(
-    seen: NDArray[np.uint32], bursts: NDArray[np.uint32], expected: NDArray[np.uint32]
+    seen: NDArray[np.uint32],
+    bursts: NDArray[np.uint32],
+    expected: NDArray[np.uint32],
+    written: NDArray[np.bool_],
 ) -> int:
-    """Words of ``seen``, ``[slots, words]``, that are not those of the bursts with these numbers."""
+    """Words of the ``written`` slots of ``seen``, ``[rings, slots, words]``, that are not their bursts'."""
     differs = seen != expected
-    differs[:, ::PIECE_WORDS] = seen[:, ::PIECE_WORDS] != bursts[:, None]
+    differs[..., ::PIECE_WORDS] = seen[..., ::PIECE_WORDS] != bursts[..., None]
+    if not written.all():
+        differs &= written[..., None]
     return int(np.count_nonzero(differs))
