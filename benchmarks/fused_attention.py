@@ -4,17 +4,21 @@
                                          [--shapes all|paper] [--repeats 12] [--limit-s 60] [-o FILE.json]
 
 The paper's attention at each number of tokens, and the other attentions that ship at theirs. Configs come
-from the simulator on the platform ``h200-PATH`` alone. Each shape runs in processes of its own, which end at
-the limit; its row is printed as it comes.
+from the simulator on the platform ``h200-PATH`` alone, for all shapes at a time; then the GPU runs one after
+another, in processes that end at the limit. A row is printed as it comes.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
@@ -41,17 +45,34 @@ def tool(*arguments: str, limit_s: float) -> dict[str, Any] | None:
     return found
 
 
-def measure(
-    workload: str, tokens: int | None, options: argparse.Namespace, store: Path
-) -> dict[str, Any] | None:
-    """Tune and profile one shape; the profile's only point, with its config."""
-    shape = ["--workload", workload, *(("--set", f"tokens={tokens}") if tokens else ())]
-    common = [*shape, "--platform", f"h200-{options.path}", "--store", str(store)]
-    if tool("search", *common, "--device", "simulator", limit_s=options.limit_s) is None:
-        return None
-    timed = [*common, "--config", "study:latest", "--device", "cuda", "--path", options.path]
-    found = tool("profile", *timed, "--repeats", str(options.repeats), limit_s=options.limit_s)
-    return None if found is None else {"workload": workload, "config": found["config"], **found["points"][0]}
+@dataclass(frozen=True)
+class Shape:
+    """A workload, at another number of tokens than its own where one is given."""
+
+    workload: str
+    tokens: int | None
+    folder: Path
+
+    def arguments(self, path: str) -> list[str]:
+        """What search and profile have in common."""
+        changed = [] if self.tokens is None else ["--set", f"tokens={self.tokens}"]
+        name = f"{self.workload.replace('/', '-')}-{self.tokens}.db"
+        common = ["--platform", f"h200-{path}", "--store", str(self.folder / name)]
+        return ["--workload", self.workload, *changed, *common]
+
+
+def tune(shape: Shape, options: argparse.Namespace) -> bool:
+    """Search on the simulator; whether it found something."""
+    arguments = ["search", *shape.arguments(options.path), "--device", "simulator"]
+    return tool(*arguments, limit_s=options.limit_s) is not None
+
+
+def measure(shape: Shape, options: argparse.Namespace) -> dict[str, Any] | None:
+    """Profile the answer of :func:`tune`; the only point, with its config."""
+    arguments = ["profile", *shape.arguments(options.path), "--config", "study:latest", "--device", "cuda"]
+    arguments += ["--path", options.path, "--repeats", str(options.repeats)]
+    found = tool(*arguments, limit_s=options.limit_s)
+    return found and {"workload": shape.workload, "config": found["config"], **found["points"][0]}
 
 
 #: Title and width of each column; ``~`` is the simulator's prediction of the one before it.
@@ -99,15 +120,17 @@ def main() -> None:
     parser.add_argument("--limit-s", type=float, default=60.0)
     parser.add_argument("-o", "--output", type=Path)
     options = parser.parse_args()
-    shapes: list[tuple[str, int | None]] = [(PAPER, int(tokens)) for tokens in options.tokens.split(",")]
-    if options.shapes == "all":
-        shapes += [(workload, None) for workload in OTHERS]
     print(f"path {options.path}; direct, copy, permute: speedup of fused over the serial version")
     print(line(tuple(title for title, _ in COLUMNS)), flush=True)
     points = []
-    with tempfile.TemporaryDirectory() as folder:
-        for workload, tokens in shapes:
-            point = measure(workload, tokens, options, Path(folder) / "runs.db")
+    with tempfile.TemporaryDirectory() as name, ThreadPoolExecutor(os.cpu_count()) as pool:
+        folder = Path(name)
+        shapes = [Shape(PAPER, int(tokens), folder) for tokens in options.tokens.split(",")]
+        if options.shapes == "all":
+            shapes += [Shape(workload, None, folder) for workload in OTHERS]
+        tuned = list(pool.map(lambda shape: tune(shape, options), shapes))
+        for shape in compress(shapes, tuned):
+            point = measure(shape, options)
             if point is not None:
                 points.append(point)
                 print(line(cells(point)), flush=True)
