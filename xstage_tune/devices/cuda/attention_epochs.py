@@ -87,9 +87,8 @@ class EpochWaiter:
         fault = self._fault[0]
         if not fault["raised"]:
             return None
-        return _missing(
-            int(fault["rank"]), int(fault["expected"]), int(fault["seen"]), int(fault["timeout_ns"]) / NS_PER_S
-        )
+        rank, expected, seen = (int(fault[name]) for name in ("rank", "expected", "seen"))
+        return _missing(rank, expected, seen, int(fault["timeout_ns"]) / NS_PER_S)
 
     def check(self, stream: Stream) -> None:
         """Wait for the stream, report, and forget.

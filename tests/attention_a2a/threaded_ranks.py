@@ -1,0 +1,259 @@
+"""The ranks of a group as threads, with the host's memory, and a kernel that copies q and runs at once."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import ModuleType, SimpleNamespace
+from typing import Any
+from weakref import ReferenceType, ref
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from xstage_tune.devices.cuda.attention_epochs import poll_epoch
+from xstage_tune.devices.cuda.attention_shape import AttentionShape, Destinations
+from xstage_tune.errors import DeviceError, XStageError
+
+_PATIENCE_S = 5.0
+_PAGE = 4096
+
+
+@dataclass(frozen=True)
+class FakeDevice:
+    """A ``torch.device``."""
+
+    type: str
+    index: int
+
+
+class FakeGroup:
+    """One rank's view of a process group."""
+
+    def __init__(self, rank: int, everyone: list[Any], barrier: threading.Barrier) -> None:
+        self._rank = rank
+        self._everyone = everyone
+        self._barrier = barrier
+
+    def rank(self) -> int:
+        return self._rank
+
+    def size(self) -> int:
+        return len(self._everyone)
+
+    def gather(self, value: Any) -> list[Any]:
+        self._everyone[self._rank] = value
+        self._barrier.wait(_PATIENCE_S)
+        values = list(self._everyone)
+        self._barrier.wait(_PATIENCE_S)
+        return values
+
+
+class FakeTensor(np.ndarray):
+    """An array with as much of a tensor as is used; bf16 numbers are their 16 bits."""
+
+    is_cuda = True
+
+    def data_ptr(self) -> int:
+        return self.ctypes.data
+
+    def zero_(self) -> None:
+        self[...] = 0
+
+    def is_contiguous(self) -> bool:
+        return self.flags.c_contiguous
+
+    @property
+    def device(self) -> FakeDevice:  # type: ignore[override]
+        return FakeDevice("cuda", _here.rank)
+
+
+class FakeInput(FakeTensor):
+    """One of q, k, v."""
+
+    dtype = "torch.bfloat16"  # type: ignore[assignment]
+
+
+class _Here(threading.local):
+    rank = 0
+
+
+_here = _Here()
+
+
+@dataclass
+class Ranks:
+    """What the fake torch, driver and kernel do; changed by tests."""
+
+    count: int
+    capturing: bool = False
+    gpus: list[str] = field(default_factory=list)
+    #: Raised by a rank's compiler, allocation and mapping.
+    compiler_error: dict[int, Exception] = field(default_factory=dict)
+    allocation_error: dict[int, Exception] = field(default_factory=dict)
+    mapping_error: dict[int, Exception] = field(default_factory=dict)
+    unreachable: int | None = None
+    kernels: list[FakeKernel] = field(default_factory=list)
+    allocations: list[tuple[int, ReferenceType[NDArray[Any]]]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        everyone: list[Any] = [None] * self.count
+        barrier = threading.Barrier(self.count)
+        self.groups = [FakeGroup(rank, everyone, barrier) for rank in range(self.count)]
+        self.gpus = [f"GPU-{rank}" for rank in range(self.count)]
+
+    def run(self, program: Callable[[int, FakeGroup], Any]) -> list[Any]:
+        """Run a program on all ranks: what each returned, or the XStageError that it raised."""
+        outcomes: list[Any] = [None] * self.count
+
+        def on_rank(rank: int) -> None:
+            _here.rank = rank
+            try:
+                outcomes[rank] = program(rank, self.groups[rank])
+            except XStageError as error:
+                outcomes[rank] = error
+
+        threads = [threading.Thread(target=on_rank, args=(rank,)) for rank in range(self.count)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return outcomes
+
+    def allocated(self) -> list[int]:
+        """The owner of every allocation that is not freed."""
+        return [rank for rank, memory in self.allocations if memory() is not None]
+
+    # What follows stands in for torch.
+
+    def empty(self, nbytes: int, *, dtype: Any, device: FakeDevice) -> FakeTensor:
+        """Symmetric memory that begins elsewhere on every rank, and is not zero."""
+        assert device == FakeDevice("cuda", _here.rank)
+        if (error := self.allocation_error.get(_here.rank)) is not None:
+            raise error
+        memory = np.full(nbytes + 2 * _PAGE, 0xAB, dtype)
+        self.allocations.append((_here.rank, ref(memory)))
+        start = -memory.ctypes.data % _PAGE + 64 * (_here.rank + 1)
+        return memory[start : start + nbytes].view(FakeTensor)
+
+    def rendezvous(self, tensor: FakeTensor, group: FakeGroup) -> SimpleNamespace:
+        if (error := self.mapping_error.get(_here.rank)) is not None:
+            raise error
+        base = tensor.data_ptr() - tensor.data_ptr() % _PAGE
+        bases = group.gather(base)
+        return SimpleNamespace(
+            buffer_ptrs=[0 if rank == self.unreachable else base for rank, base in enumerate(bases)]
+        )
+
+    def torch(self) -> ModuleType:
+        @contextmanager
+        def device(_: FakeDevice | int) -> Iterator[None]:
+            yield
+
+        def all_gather_object(outcomes: list[Any], value: Any, group: FakeGroup) -> None:
+            outcomes[:] = group.gather(value)
+
+        torch: Any = ModuleType("torch")
+        torch.uint8, torch.bfloat16, torch.device = np.uint8, np.uint16, FakeDevice
+        torch.distributed = SimpleNamespace(all_gather_object=all_gather_object)
+        torch.cuda = SimpleNamespace(
+            device=device,
+            current_device=lambda: _here.rank,
+            current_stream=lambda: SimpleNamespace(cuda_stream=0, synchronize=lambda: None),
+            is_current_stream_capturing=lambda: self.capturing,
+            synchronize=lambda _=None: None,
+            get_device_properties=lambda _: SimpleNamespace(
+                multi_processor_count=132, uuid=self.gpus[_here.rank]
+            ),
+        )
+        return torch  # type: ignore[no-any-return]
+
+
+class FakeKernel:
+    """Stores q instead of the attention, and signals."""
+
+    def __init__(self, ranks: Ranks, shape: AttentionShape) -> None:
+        if (error := ranks.compiler_error.get(shape.rank)) is not None:
+            raise error
+        ranks.kernels.append(self)
+        self._shape = shape
+        self._epoch = 0
+        self.closed = False
+
+    def prepare(self, query: int, _key: int, _value: int, destinations: Destinations) -> Any:
+        destinations.check(self._shape)
+        return query, destinations
+
+    def launch(self, prepared: Any, _stream: Any) -> None:
+        shape = self._shape
+        query, destinations = prepared
+        q = _at(query, np.uint16, (shape.tokens, shape.heads, shape.head_dim))
+        slot = self._epoch % 2 * destinations.epoch_bytes
+        heads = slice(shape.rank * shape.heads, (shape.rank + 1) * shape.heads)
+        self._epoch += 1
+        for rank, address in enumerate(destinations.buffers):
+            rows = shape.rows_of(rank)
+            first = rank * shape.rows_per_rank
+            out = _at(address + slot, np.uint16, (rows, shape.ranks * shape.heads, shape.head_dim))
+            out[:, heads] = q[first : first + rows]
+            _at(destinations.signals[rank], np.uint32, (1,))[0] = self._epoch
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class FakeWaiter:
+    """Waits at once."""
+
+    def __init__(self, _device: Any, words: int, ranks: int) -> None:
+        self._words = _at(words, np.uint32, (ranks,))
+        self._fault: DeviceError | None = None
+
+    def hold(self, epoch: int, timeout_s: float, _stream: Any) -> None:
+        try:
+            poll_epoch(self._words, epoch, timeout_s)
+        except DeviceError as error:
+            self._fault = self._fault or error
+
+    def fault(self) -> DeviceError | None:
+        return self._fault
+
+    def close(self) -> None:
+        pass
+
+
+def _at(address: int, dtype: Any, shape: tuple[int, ...]) -> NDArray[Any]:
+    nbytes = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    memory = np.frombuffer((ctypes.c_ubyte * nbytes).from_address(address), np.uint8)
+    array: NDArray[Any] = memory.view(dtype).reshape(shape)
+    return array
+
+
+def threaded_ranks(count: int, monkeypatch: pytest.MonkeyPatch) -> Ranks:
+    """Put the fakes in the place of torch, the driver and the kernel."""
+    ranks = Ranks(count)
+    monkeypatch.setattr("xstage_tune.ops.group._EXCHANGES", {})
+    monkeypatch.setattr("xstage_tune.ops.group._STORED_TO_LATE", [])
+    memory: Any = ModuleType("torch.distributed._symmetric_memory")
+    memory.empty, memory.rendezvous = ranks.empty, ranks.rendezvous
+    monkeypatch.setitem(sys.modules, "torch", ranks.torch())
+    monkeypatch.setitem(sys.modules, "torch.distributed", ModuleType("torch.distributed"))
+    monkeypatch.setitem(sys.modules, "torch.distributed._symmetric_memory", memory)
+    monkeypatch.setattr("cuda.core.Device", lambda _: SimpleNamespace(set_current=lambda: None))
+    monkeypatch.setattr("cuda.core.Stream", SimpleNamespace(from_handle=lambda _: None))
+    monkeypatch.setattr(
+        "xstage_tune.devices.cuda.attention_kernel.AttentionA2A",
+        lambda _gpu, shape, _config, **_: FakeKernel(ranks, shape),
+    )
+    monkeypatch.setattr("xstage_tune.devices.cuda.attention_epochs.EpochWaiter", FakeWaiter)
+    return ranks
+
+
+def random_input(shape: tuple[int, ...], seed: int) -> FakeInput:
+    """Random bits in place of bf16 numbers."""
+    return np.random.default_rng(seed).integers(0, 1 << 16, shape, np.uint16).view(FakeInput)

@@ -1,0 +1,99 @@
+"""Output buffers and signals in torch symmetric memory, which all ranks of a group address."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from xstage_tune.errors import DeviceError
+from xstage_tune.ops.collective import ProcessGroup, collectively
+from xstage_tune.ops.runtime import import_torch
+
+if TYPE_CHECKING:
+    from xstage_tune.devices.cuda.attention_shape import AttentionShape
+
+_BUFFERS = 2
+_WORD_BYTES = 4
+
+
+class SymmetricBuffers:
+    """Of every rank two output buffers and a zeroed word for every sender, in memory that all ranks address.
+
+    Laid out alike on all ranks, also on those that own fewer tokens: the buffers, then the words. All ranks
+    of the group make them at once, on torch's current GPU.
+
+    Raises:
+        DeviceError: torch has no symmetric memory, a GPU lacks memory, or it cannot address another's.
+    """
+
+    def __init__(self, group: ProcessGroup, shape: AttentionShape) -> None:
+        from xstage_tune.devices.cuda.attention_shape import Destinations
+
+        self._shape = shape
+        self._buffer_bytes = shape.buffer_bytes(0)
+        collectively(group, self._allocate)
+        # torch may place a tensor anywhere in the memory that it maps, at another place on every rank.
+        offsets = collectively(group, lambda: self._map(group))
+        starts = [base + offset for base, offset in zip(self._mapping.buffer_ptrs, offsets, strict=True)]
+        my_word = _BUFFERS * self._buffer_bytes + shape.rank * _WORD_BYTES
+        #: Both buffers of every rank, and this sender's word there.
+        self.destinations = Destinations(
+            buffers=tuple(starts),
+            epoch_bytes=self._buffer_bytes,
+            signals=tuple(start + my_word for start in starts),
+        )
+
+    def _allocate(self) -> None:
+        torch = import_torch()
+        nbytes = _BUFFERS * self._buffer_bytes + self._shape.ranks * _WORD_BYTES
+        device = torch.device("cuda", torch.cuda.current_device())
+        try:
+            #: ``[nbytes]`` of uint8.
+            self._memory = _symmetric_memory().empty(nbytes, dtype=torch.uint8, device=device)
+        except RuntimeError as error:
+            raise DeviceError(
+                f"cannot allocate {nbytes >> 20} MiB of symmetric memory: {_first_line(error)}",
+                "free memory, or use fewer tokens; close_group frees a group's buffers",
+            ) from None
+        self._memory.zero_()
+        torch.cuda.current_stream().synchronize()
+
+    def _map(self, group: ProcessGroup) -> int:
+        """Bytes from the start of this rank's mapped memory to the buffers."""
+        hint = "give every rank a GPU of its own, all of one host or NVLink domain with peer access"
+        try:
+            self._mapping = _symmetric_memory().rendezvous(self._memory, group)
+        except RuntimeError as error:
+            raise DeviceError(
+                f"the group's GPUs cannot map each other's memory: {_first_line(error)}", hint
+            ) from None
+        bases = self._mapping.buffer_ptrs
+        if 0 in bases:
+            raise DeviceError(f"the memory of rank {bases.index(0)} cannot be addressed from here", hint)
+        return int(self._memory.data_ptr() - bases[self._shape.rank])
+
+    @property
+    def words(self) -> int:
+        """Address of this rank's ``uint32[ranks]``, one of every sender."""
+        return int(self._memory.data_ptr()) + _BUFFERS * self._buffer_bytes
+
+    def tokens(self, epoch: int) -> Any:
+        """A view of what ``epoch``, from 1 on, brings this rank: ``[rows, ranks * heads, head_dim]`` bf16."""
+        shape = self._shape
+        start = (epoch - 1) % _BUFFERS * self._buffer_bytes
+        rows = shape.rows_of(shape.rank)
+        buffer = self._memory[start : start + shape.buffer_bytes(shape.rank)].view(import_torch().bfloat16)
+        return buffer.reshape(rows, shape.ranks * shape.heads, shape.head_dim)
+
+
+def _symmetric_memory() -> Any:
+    try:
+        return import_module("torch.distributed._symmetric_memory")
+    except ImportError as error:
+        raise DeviceError(
+            f"this torch has no symmetric memory: {error}", "install torch 2.9 or later, built for CUDA"
+        ) from None
+
+
+def _first_line(error: RuntimeError) -> str:
+    return str(error).partition("\n")[0]
