@@ -184,7 +184,7 @@ def test_a_recording_that_is_not_shipped_is_named() -> None:
 
 
 def test_the_shipped_emulation_tells_what_the_schedules_did_on_an_h200() -> None:
-    """Its figures are those of every tile; spans are a sample of them, and bytes were checked when it ran."""
+    """Its figures are of every tile, its spans a sample of the first launches; bytes were checked when it ran."""
     device = open_replay("")
     request = request_from_keys(device.request, "the shipped recording")
     skeletons = [skeleton_of(case, request) for case in cases_of(request)]
@@ -196,7 +196,7 @@ def test_the_shipped_emulation_tells_what_the_schedules_did_on_an_h200() -> None
             assert run.verification.checked_bytes > 0
             assert run.verification.mismatched_bytes == 0
             assert run.totals["tiles"].tolist() == np.diff(skeleton.streams.first).tolist()
-            assert 0 < len(run.table.spans) < 3 * skeleton.streams.tiles
+        assert len(runs[0].table.spans) > 0
     assert set(makespan_ns) == {"wave of 2", "interleaved D=13", "alternating"}
     assert makespan_ns["interleaved D=13"] < 0.95 * min(makespan_ns["wave of 2"], makespan_ns["alternating"])
 
