@@ -184,7 +184,7 @@ def test_a_recording_that_is_not_shipped_is_named() -> None:
 
 
 def test_the_shipped_emulation_tells_what_the_schedules_did_on_an_h200() -> None:
-    """Its figures are of every tile, its spans a sample of the first launches; bytes were checked when it ran."""
+    """Figures of every tile, a sample of the first launches' spans; bytes were checked when it ran."""
     device = open_replay("")
     request = request_from_keys(device.request, "the shipped recording")
     skeletons = [skeleton_of(case, request) for case in cases_of(request)]
