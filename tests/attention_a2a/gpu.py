@@ -48,6 +48,14 @@ def require_path(path: StorePath) -> None:
         pytest.skip("path 'peer' needs a second GPU")
 
 
+def synchronize() -> None:
+    """Wait for all GPUs."""
+    import torch
+
+    for device in range(torch.cuda.device_count()):
+        torch.cuda.synchronize(device)
+
+
 def random_inputs(shape: AttentionShape, seed: int) -> tuple[Any, Any, Any]:
     """q, k, v: ``[tokens, heads, head_dim]`` of unit normal bf16."""
     import torch
@@ -110,6 +118,7 @@ class RankBuffers:
     def poison(self) -> None:
         for buffer in self.buffers:
             buffer.fill_(POISON)
+        synchronize()  # streams of one GPU do not wait for fills on another
 
     def gathered(self, slot: int = 0) -> Any:
         """This rank's heads of all tokens, ``[tokens, heads, head_dim]``, as the ranks hold them."""
