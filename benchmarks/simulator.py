@@ -37,7 +37,7 @@ from xstage_tune.devices.simulator.megamoe_order import (
     megamoe_order,
 )
 from xstage_tune.devices.simulator.pipeline import PipelineConfig, PipelineRun, simulate
-from xstage_tune.devices.simulator.skeletons import HANDOVER_NS, usable_slots
+from xstage_tune.devices.simulator.skeletons import handover_ns, usable_slots
 from xstage_tune.devices.streams import independent_streams
 from xstage_tune.model.moe import lead_knee_rows
 from xstage_tune.platforms.loader import load_platform
@@ -150,8 +150,9 @@ def _skeleton_launch(
     grid: MoeGrid, schedule: Schedule, stores: MoeStores, drain: DrainModel, config: PipelineConfig
 ) -> PipelineRun:
     order = megamoe_order(grid, schedule)
-    mainloop_ns = HANDOVER_NS + given_mainloop_ns(order, l1_ns=25_000.0, l2_ns=12_700.0)
+    mainloop_ns = given_mainloop_ns(order, l1_ns=25_000.0, l2_ns=12_700.0)
     streams = megamoe_streams(grid, order, mainloop_ns, stores, dependencies=False)
+    streams = replace(streams, mainloop_ns=mainloop_ns + handover_ns(streams))
     local_bytes, _ = moe_store_bytes(grid, order, stores)
     return simulate(streams, drain, config, local_bytes)
 

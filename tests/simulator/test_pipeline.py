@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.simulator.cases import constant_rate, launches, paper_drain, repeated
 from xstage_tune.devices.simulator.drain import DrainModel
-from xstage_tune.devices.simulator.pipeline import PipelineConfig, simulate
+from xstage_tune.devices.simulator.pipeline import PipelineConfig, PipelineRun, simulate
 from xstage_tune.devices.streams import Streams, independent_streams
 from xstage_tune.errors import UsageError
 from xstage_tune.model import attention, moe
@@ -250,6 +250,60 @@ def test_a_counter_complete_but_not_yet_seen_still_delays() -> None:
     )
     run = simulate(late, drain_for(late), PipelineConfig(signal_ns=800.0))
     assert run.times.begin[2] == 1850.0
+
+
+class TestRaisingCounters:
+    """One SM whose tiles raise counters when stored; each is stored in 50 ns after a mainloop of 1 us."""
+
+    RAISE_NS = 1500.0
+
+    def run(self, signals: list[int], waits_on: list[int], slots: int, drain: DrainModel) -> PipelineRun:
+        n = len(signals)
+        streams = replace(
+            independent_streams(np.array([0, n, n + 1]), np.full(n + 1, 1000.0), staging_ns=50.0),
+            waits_on=np.array(waits_on, np.int32),
+            signals=np.array([*signals, -1], np.int32),
+            counters=max(signals) + 1,
+        )
+        drain = replace(drain, branch_of_sm=(0, 0), port_of_sm=(), port_weight=())
+        config = PipelineConfig(staging_slots=slots, raise_ns=self.RAISE_NS, signal_ns=100.0)
+        return simulate(streams, drain, config)
+
+    def test_a_counter_is_seen_after_its_raise_and_the_signal(self) -> None:
+        run = self.run([0], [-1, 0], 2, one_sm())
+        assert run.times.raised[0] == 1050.0 + self.RAISE_NS
+        assert run.times.begin[1] == 1050.0 + self.RAISE_NS + 100.0
+
+    def test_the_next_tile_that_raises_one_is_stored_after_that(self) -> None:
+        run = self.run([0, 1], [-1, -1, 1], 2, one_sm())
+        assert run.times.issue[:2].tolist() == [1000.0, 1050.0 + self.RAISE_NS]
+        assert run.times.freed[0] == run.times.accepted[0] == 1050.0
+
+    def test_meanwhile_tiles_behind_it_are_stored_but_keep_their_slots(self) -> None:
+        run = self.run([0, -1, -1], [-1, -1, -1, 0], 2, one_sm())
+        assert run.times.accepted[:2].tolist() == [1050.0, 2050.0]
+        assert run.times.freed[1] == 1050.0 + self.RAISE_NS
+        # The third tile had the first one's slot.
+        assert run.stall_ns[:3].tolist() == [0.0, 0.0, 0.0]
+        assert run.makespan_ns == 1050.0 + self.RAISE_NS + 100.0 + 1050.0
+
+    def test_with_one_slot_the_mainloop_waits_for_the_raise(self) -> None:
+        run = self.run([0, -1, -1], [-1, -1, -1, 0], 1, one_sm())
+        assert run.times.begin[1] == 1000.0
+        assert run.stall_ns[:3].tolist() == [0.0, 50.0, self.RAISE_NS - 1050.0 + 50.0]
+
+
+def test_a_counter_is_raised_behind_what_waits_in_the_shared_room() -> None:
+    """Copies to the GPU's own memory pass it as stores do: 300 bytes of another SM at 1 byte/ns."""
+    streams = replace(
+        independent_streams(np.arange(3), np.array([0.0, 0.0]), remote_bytes=np.array([300.0, 0.0])),
+        signals=np.array([-1, 0], np.int32),
+        counters=1,
+    )
+    drain = DrainModel(1e9, 300.0, constant_rate(1e6), (0, 0))
+    late = replace(streams, mainloop_ns=np.array([0.0, 100.0]))
+    run = simulate(late, drain, PipelineConfig(raise_ns=10.0))
+    assert run.times.raised[1] == pytest.approx(100.0 + 200.0 + 10.0, rel=1e-3)
 
 
 def test_a_deadlocked_order_names_the_tile_that_waits() -> None:

@@ -33,13 +33,19 @@ def own_rooms(drain: DrainModel, part: float) -> DrainModel:
 def one_sm(
     remote_bytes: list[float], local_bytes: list[float], own_room_bytes: float, shared_bytes: float
 ) -> PipelineRun:
-    """Tiles of one SM, all ready at once, on a path that drains 1 byte/ns and takes 100 bytes/ns."""
+    """Tiles of one SM, all ready at once, on a path that drains 1 byte/ns and takes 100 bytes/ns.
+
+    Local bytes are taken at the same rate; their time is that of staging.
+    """
     drain = DrainModel(
         1e9, own_room_bytes + shared_bytes, constant_rate(100.0), (0,), own_room_bytes=own_room_bytes
     )
     tiles = len(remote_bytes)
-    streams = independent_streams(np.array([0, tiles]), np.zeros(tiles), remote_bytes=np.array(remote_bytes))
-    return simulate(streams, drain, PipelineConfig(staging_slots=tiles), np.array(local_bytes))
+    local = np.array(local_bytes)
+    streams = independent_streams(
+        np.array([0, tiles]), np.zeros(tiles), staging_ns=local / 100, remote_bytes=np.array(remote_bytes)
+    )
+    return simulate(streams, drain, PipelineConfig(staging_slots=tiles), local)
 
 
 class TestTheDivisionOfQ:
@@ -104,6 +110,32 @@ def test_saturated_periodic_bursts_drain_at_r_with_own_rooms() -> None:
     assert period_ns == pytest.approx(132 * 8192 / drain.drain_bytes_per_s * 1e9, rel=0.01)
 
 
+class TestPorts:
+    """Two SMs: one stores 1,000 remote bytes, the other 300 local ones; own rooms hold 100 bytes."""
+
+    @pytest.mark.parametrize(("ports", "accepted_ns"), [((0, 0), 200.0), ((0, 1), 3.0)])
+    def test_local_bytes_take_turns_with_the_remote_ones_of_their_port(
+        self, ports: tuple[int, ...], accepted_ns: float
+    ) -> None:
+        drain = DrainModel(
+            1e9, 200.0, constant_rate(100.0), (0, 0), port_of_sm=ports, own_room_bytes=100.0 - 1e-6
+        )
+        local = np.array([0.0, 300.0])
+        streams = independent_streams(
+            np.arange(3), np.zeros(2), staging_ns=local / 100, remote_bytes=np.array([1000.0, 0.0])
+        )
+        run = simulate(streams, drain, PipelineConfig(), local)
+        # A byte of the one for a byte of the other, of which 200 must have gone.
+        assert run.times.accepted == pytest.approx([900.0, accepted_ns], rel=1e-4)
+
+    def test_a_port_whose_members_send_nothing_lets_local_bytes_pass(self) -> None:
+        drain = DrainModel(1e9, 200.0, constant_rate(100.0), (0, 0), port_of_sm=(0, 0), own_room_bytes=100.0)
+        local = np.array([5000.0, 5000.0])
+        streams = independent_streams(np.arange(3), np.zeros(2), staging_ns=local / 100)
+        run = simulate(streams, drain, PipelineConfig(), local)
+        assert run.times.accepted == pytest.approx([50.0, 50.0])
+
+
 class TestOneSm:
     def test_a_burst_that_fits_its_rooms_takes_t0(self) -> None:
         run = one_sm([1000.0], [0.0], own_room_bytes=900.0, shared_bytes=100.0)
@@ -121,18 +153,18 @@ class TestOneSm:
         # 800 + 600 + 100 bytes in front of the head at 500.
         assert run.times.accepted[2] == pytest.approx(500.0, rel=1e-6)
 
-    def test_local_bytes_at_the_head_leave_at_once(self) -> None:
+    def test_local_bytes_at_the_head_leave_as_they_are_stored(self) -> None:
         run = one_sm([100.0], [5000.0], own_room_bytes=200.0, shared_bytes=1e-6)
-        assert run.times.accepted == pytest.approx([1.0])
+        assert run.times.accepted == pytest.approx([50.0 + 1.0])
 
     def test_a_tile_that_ends_in_local_bytes_needs_the_remote_ones_before_gone(self) -> None:
-        """Its last byte is 4,900 behind the head's next stop: the 300 remote bytes of the first tile."""
+        """The 300 remote bytes of the first tile leave first, then all but 190 of its own local ones."""
         run = one_sm([300.0, 10.0], [0.0, 5000.0], own_room_bytes=200.0, shared_bytes=1e-6)
-        assert run.times.accepted[1] == pytest.approx(300.0, rel=1e-4)
+        assert run.times.accepted[1] == pytest.approx(300.0 + 48.1, rel=1e-4)
 
     def test_a_tile_without_remote_bytes_waits_behind_those_before(self) -> None:
         run = one_sm([300.0, 0.0], [0.0, 5000.0], own_room_bytes=200.0, shared_bytes=1e-6)
-        assert run.times.accepted == pytest.approx([100.0, 300.0], rel=1e-4)
+        assert run.times.accepted == pytest.approx([100.0, 300.0 + 48.0], rel=1e-4)
 
     def test_each_burst_has_drained_at_its_own_time(self) -> None:
         """The first is long gone when the second begins; a tile without one is done when it is accepted."""

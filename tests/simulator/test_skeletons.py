@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from xstage_tune.devices.simulator.skeletons import HANDOVER_NS, SimulatedSkeletons, local_stores_ns
+from xstage_tune.devices.simulator.skeletons import SimulatedSkeletons, handover_ns, local_stores_ns
 from xstage_tune.devices.skeletons import Skeleton
 from xstage_tune.devices.streams import independent_streams
 from xstage_tune.errors import UsageError
@@ -39,7 +39,7 @@ def test_totals_are_those_of_each_sm() -> None:
     (run,) = SimulatedSkeletons(HOST).run_skeletons([skeleton()])
     assert (run.totals["tiles"] == TILES).all()
     assert (run.totals["remote_tiles"] == TILES).all()
-    assert run.totals["mainloop_ns"] == pytest.approx((9000.0 + HANDOVER_NS) * TILES)
+    assert run.totals["mainloop_ns"] == pytest.approx((9000.0 + handover_ns(skeleton().streams)[0]) * TILES)
     assert run.totals["finish_ns"].max() == run.makespan_ns
     assert (run.totals["completion_ns"] == 0).all()
     assert run.kept_fraction == 1.0

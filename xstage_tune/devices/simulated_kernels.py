@@ -12,7 +12,12 @@ from xstage_tune.devices.kernels import KernelRun
 from xstage_tune.devices.simulator.drain import DrainModel, drain_model
 from xstage_tune.devices.simulator.pipeline import PipelineConfig, PipelineRun, simulate
 from xstage_tune.devices.streams import Floats, Streams
-from xstage_tune.devices.tile_times import COMPLETION_LATENCY_NS, SIGNAL_NS, local_store_bytes_per_ns
+from xstage_tune.devices.tile_times import (
+    COMPLETION_LATENCY_NS,
+    RAISE_NS,
+    SIGNAL_NS,
+    local_store_bytes_per_ns,
+)
 from xstage_tune.platforms.schema import PlatformProfile
 from xstage_tune.workloads.schema import Workload
 
@@ -44,6 +49,7 @@ class Launch:
         """Simulate it once; seeds differ in when the CTAs start."""
         config = PipelineConfig(
             staging_slots=self.staging_slots,
+            raise_ns=RAISE_NS,
             signal_ns=SIGNAL_NS,
             completion_coupled=completion_coupled,
             completion_latency_ns=COMPLETION_LATENCY_NS if completion_coupled else 0.0,

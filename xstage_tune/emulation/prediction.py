@@ -14,7 +14,7 @@ from xstage_tune.audit.prediction import SchedulePrediction
 from xstage_tune.audit.tile_times import MoeTimes
 from xstage_tune.configs.schema import AttentionConfig, MegaMoeConfig
 from xstage_tune.devices.fused_launch import GivenTimes
-from xstage_tune.devices.simulator.skeletons import HANDOVER_NS, SimulatedSkeletons, local_stores_ns
+from xstage_tune.devices.simulator.skeletons import SimulatedSkeletons, handover_ns, local_stores_ns
 from xstage_tune.devices.skeleton_figures import LaunchFigures, figures_of
 from xstage_tune.devices.skeletons import Skeleton
 from xstage_tune.emulation.cases import EmulationCase
@@ -75,7 +75,7 @@ def closed_form(case: EmulationCase, skeleton: Skeleton, request: EmulationReque
         UsageError: the platform lacks what they need.
     """
     streams = skeleton.streams
-    mainloops_ns = np.bincount(streams.sm_of_tile(), streams.mainloop_ns + HANDOVER_NS, streams.sms)
+    mainloops_ns = np.bincount(streams.sm_of_tile(), streams.mainloop_ns + handover_ns(streams), streams.sms)
     busiest_ns = float(mainloops_ns.max(initial=0.0))
     fixed_ns = streams.staging_ns + local_stores_ns(
         request.platform, skeleton.flavour, skeleton.local_bytes, streams.remote_bytes

@@ -7,7 +7,7 @@ import numpy as np
 from xstage_tune.configs.architecture import architecture_of, compute_of
 from xstage_tune.configs.defaults import default_config, usual_lead_rows
 from xstage_tune.configs.schema import MegaMoeConfig
-from xstage_tune.devices.tile_times import SIGNAL_NS, moe_tile_times
+from xstage_tune.devices.tile_times import RAISE_NS, SIGNAL_NS, moe_tile_times
 from xstage_tune.export.record import ScheduleModel
 from xstage_tune.platforms.queries import capacity_bytes
 from xstage_tune.platforms.schema import PlatformProfile
@@ -31,7 +31,7 @@ def schedule_model(layer: MoeWorkload, platform: PlatformProfile, config: MegaMo
         l2_tiles=l2_columns // config.block_n,
         l1_mainloop_ns=float(times.mainloop_ns(rows, l1_depth)),
         l2_mainloop_ns=float(times.mainloop_ns(rows, l2_depth)),
-        l1_handover_ns=times.epilogue_ns_per_token * config.block_m + SIGNAL_NS,
+        l1_handover_ns=times.epilogue_ns_per_token * config.block_m + RAISE_NS + SIGNAL_NS,
         tile_bytes=config.block_m * config.block_n * OUTPUT_BYTES * layer.combine_remote_fraction,
         drain_bytes_per_s=platform.drain.bytes_per_s,
         capacity_bytes=float(capacity_bytes(platform, config.store_flavour, sms)),

@@ -20,7 +20,7 @@ import numpy as np
 
 from xstage_tune.configs.schema import Schedule
 from xstage_tune.configs.static_schedules import LAG_GROUP_UNITS, LAG_UNIT_ROWS, clamped_lag_units
-from xstage_tune.devices.tile_times import SIGNAL_NS
+from xstage_tune.devices.tile_times import RAISE_NS, SIGNAL_NS
 from xstage_tune.model.checks import positive_part
 from xstage_tune.search.moe_load import Floats, LayerLoad, MoeLoad
 from xstage_tune.search.prediction import Prediction
@@ -129,7 +129,7 @@ def _run_stall_ns(load: MoeLoad, tiles: Floats | float, drained_ns: Floats | flo
 
 def _row_latency_ns(load: MoeLoad) -> float:
     """From the begin of a row's last Linear-1 tile until another SM sees the row complete."""
-    return load.linear1.mean_ns + load.linear1.issue_ns + SIGNAL_NS
+    return load.linear1.mean_ns + load.linear1.issue_ns + RAISE_NS + SIGNAL_NS
 
 
 def _rows_of_waves(load: MoeLoad, experts: int) -> Floats:

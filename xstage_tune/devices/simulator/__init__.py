@@ -2,7 +2,7 @@
 
 No time stepping: between two events every rate is constant, so all quantities are integrated exactly.
 
-**The path** (``fluid``). Q(K) bytes can wait on the way to the owner: in a room that all
+**The path** (``fluid``, ``fluid_rates``). Q(K) bytes can wait on the way to the owner: in a room that all
 producers share, which drains at R, and in front of it in each producer's own. Stores enter a producer's
 room as fast as they are issued (T0) and pass on at once while the shared room has any. When it is full the
 arbiter admits R in total, by water filling. Branches with a waiting producer share R by their shares;
@@ -12,7 +12,11 @@ over and its last byte has room.
 
 *Local stores wait too.* A producer's room is first in, first out, whatever the owner: a tile that stores a
 quarter of its bytes to a remote owner fills the room with local bytes that wait behind remote ones. So
-mixed tiles stall with far less than Q outstanding (on an H200, at 1.5 of 3.9 MB).
+mixed tiles stall with far less than Q outstanding (on an H200, at 1.5 of 3.9 MB). And a port serves its
+producers in turn, byte for byte: while the shared room is full, local bytes at the head of one leave it no
+faster than remote ones at the head of another. They take no part of R, so the ports without remote bytes at
+a head let theirs pass. Beside saturating producers of its port an H200's SM waits 6 us (register stores) and
+23 us (bulk copies) for the acceptance of 16 KB of local bytes; beside those of other ports not at all.
 
 *Loads wait too.* What a mainloop loads leaves the SM behind the stores in its own room. So a backlog there
 that lasts longer than the operands loaded ahead stops the mainloop (``load_cover_ns``); a skeleton's spin
@@ -20,7 +24,10 @@ goes on. On an H200 an attention's Q-loop that follows a burst of 3.8 MB to the 
 72 us that the burst drains.
 
 *How Q is divided.* ``platforms.rooms`` reads the shared part off how Q grows with K. A platform that was
-calibrated at one K tells nothing of it: there all of Q is shared.
+calibrated at one K tells nothing of it: there all of Q is shared. Tiles of 8 KB remote and 24 KB local bytes,
+each followed by one that raises a counter, agree with that division on an H200: T_RS 4.6 us and 15 us until
+the counter is raised (here 4.1 and 13). Were all of Q own rooms, it would be 3.4 and 4; nearly all of it
+shared, 0.6 and 20.
 
 *Attribution of occupancy.* The shared room is one first-in first-out store behind the arbiter: the arbiter
 decides whose bytes enter, the room does not know whose bytes it holds. So a burst whose last byte enters it
@@ -28,23 +35,26 @@ at t has drained at t + q(t)/R, and K aligned identical producers obey equations
 ("issue" being that of the last producer done) and any division of Q.
 
 *Where hardware differs.* Recorded on an H200's host path, mean periods and issue times agree with this; the
-spread of issue times is wider. In measured waves stalls begin a burst or two earlier, and the slowest SMs
-end about 1% later. With register stores an SM that waits also holds up its other roles' accesses of shared
-memory; ``skeletons`` reduces that to a limit on the slots that are of use.
+spread of issue times is wider. The slowest SMs end 2 to 4% later where tiles are mixed, since of mixed tiles
+the branch that is due less of R gets less still: 0.42 to 0.46 of it, where 0.476 is due. In the shared room
+the branches do not mix there: an SM's accesses wait behind the remote bytes of its own branch only. With
+register stores an SM that waits also holds up its other roles' accesses of shared memory, and so prolongs
+mainloops, by up to 0.8 us on average; ``skeletons`` reduces that to a limit on the slots that are of use.
 
-*State.* Producers of one branch and one burst size, behind ports of equal weight with equally many busy
-members, pass bytes on at equal rates. They form a flow class: a list in the order in which they are at
-their goals, and the bytes that one member has passed on since the class was last idle, its work. A
-producer's goal is that all it has offered is in the shared room, or enough of it for its present burst to
-be accepted. An event therefore costs the number of live classes, not of producers. When a member of a port
-becomes busy or idle, the other members move to another class.
+*State.* Producers of one branch with bursts of one kind (bytes, pace, remote or local) at the head of their
+rooms, behind ports of equal weight with equally many members that send remote ones, pass bytes on at equal
+rates. They form a flow class: a list in the order in which they are at their goals, and the bytes that one
+member has passed on since the class was last idle, its work. A producer's goal is that the burst at its head
+is in the shared room, or enough of it for the last one in its room to be accepted. An event therefore costs
+the number of live classes, not of producers. When a member of a port begins or ceases to send remote bytes,
+the other members move to another class.
 
 *Events.* A producer is at its goal; the shared room becomes full. (That it becomes empty changes no rate.)
 
 *Invariants.* 0 <= q <= its size; bytes that entered = bytes drained + q; the rates of the producers sum to
 R exactly while the shared room limits them; none exceeds its own rate.
 
-**The pipeline** (``pipeline``, ``pipeline_kernel``). An SM runs one persistent CTA: a mainloop role
+**The pipeline** (``pipeline``, ``pipeline_kernel``; state and steps of the roles beside it). An SM runs one persistent CTA: a mainloop role
 that works through the SM's tiles in order, and an issue role that stores each finished tile, joined by S
 staging slots. A tile (a) waits until the row counter that it reads is complete, (b) takes a slot at a
 given offset into its mainloop, (c) ends its mainloop, (d) is stored by the issue role: a staging part of
@@ -54,10 +64,18 @@ whole mainloop for an output buffer filled at the end (S such buffers act as S +
 one QK^T tile for FlashAttention (eqs. 17 and 19). Coupled to completion, a slot is freed only when the
 tile's own bytes have drained, plus a latency.
 
-*Events.* A role's timer (mainloop reaches its slot offset or its end, staging ends, completion), and the
-path's two. Each role has at most one timer, kept in a winner tree.
+*Counters.* A tile that raises a counter when stored does it by a signal role of its own: its copies to the
+GPU's memory must have left its SM's own room, and an access then takes its turn in the shared room like a
+store, so that the counter is raised q/R and ``raise_ns`` later. Until then the role is taken: the next tile
+that raises one is not stored, and tiles behind keep their slots. Others see the counter another q/R and
+``signal_ns`` after it is raised. On an H200 an SM whose own port is idle waits 40 us instead of 1 for a
+counter while other ports of its branch saturate. Simulated and measured times until counters are raised
+agree within a third in skeletons, from 0.5 to 25 us.
 
-*Progress.* The issue role never waits for a mainloop role, and R > 0, so every slot is freed in
+*Events.* A role's timer (mainloop reaches its slot offset or its end, staging ends, completion, a counter is
+raised), and the path's two. Each role has at most one timer, kept in a winner tree.
+
+*Progress.* Neither storing role ever waits for a mainloop role, and R > 0, so every slot is freed in
 the end. Only counters can deadlock; the order modules argue why theirs do not, and a deadlock
 in a given order is reported with the tile that waits.
 

@@ -14,11 +14,12 @@ from xstage_tune.devices.simulator.fluid import (
     Fluid,
     advance,
     begin_burst,
+    offer_burst,
     pop_arrived,
-    set_rates,
     take_change,
     wait_for,
 )
+from xstage_tune.devices.simulator.fluid_rates import set_rates
 from xstage_tune.devices.simulator.jit import event_kernel
 from xstage_tune.devices.simulator.timers import Timers, set_timer
 
@@ -102,6 +103,7 @@ def run_bursts(
 
 @event_kernel
 def _begin_burst(producer: int, now: float, producers: Producers, timers: Timers, fluid: Fluid) -> None:
+    offer_burst(fluid, 0)
     begin_burst(fluid, producer, 0)
     producers.begin_ns[producer] = now
     producers.bursts[producer] += 1

@@ -20,7 +20,7 @@ PEAK = 2  # most bytes held in all rooms up to UPDATED
 INFLOW = 3  # bytes/ns that enter it since UPDATED
 UPDATED = 4  # ns: time up to which the state is integrated
 CHANGE = 5  # ns: next event of the queue, infinity for none
-OFFERED = 6  # bytes of all bursts begun
+OFFERED = 6  # remote bytes of all bursts offered
 
 # Slots of ``Fluid.mark``.
 LIVE = 0  # number of live flow classes
@@ -42,6 +42,7 @@ class Fluid(NamedTuple):
     weights: int  # distinct weights of ports
     share: NDArray[np.float64]  # [branches]
     burst: NDArray[np.float64]  # [sizes] bytes
+    remote: NDArray[np.bool_]  # [sizes] False: bytes for the GPU's own memory, which only take their turn
     rate: NDArray[np.float64]  # [sizes] injection without backpressure, burst / T0 unless it is paced
     level: NDArray[np.float64]
     mark: NDArray[np.int64]
@@ -49,7 +50,7 @@ class Fluid(NamedTuple):
     branch: NDArray[np.int64]
     port: NDArray[np.int64]
     flow: NDArray[np.int64]  # class of its backlog, NOWHERE without one
-    offered: NDArray[np.float64]  # bytes of its bursts so far
+    offered: NDArray[np.float64]  # bytes of its bursts begun so far
     goal: NDArray[np.float64]  # of these, passed on to the shared room when its class is at ``target``
     target: NDArray[np.float64]  # work of that class
     before: NDArray[np.int64]  # neighbours in that class, by target
@@ -57,7 +58,7 @@ class Fluid(NamedTuple):
     # by port
     weight: NDArray[np.int64]  # its place among the distinct weights
     member: NDArray[np.int64]  # [ports, most members] producers, NOBODY behind the last
-    busy: NDArray[np.int64]  # members with a backlog
+    sending: NDArray[np.int64]  # members with remote bytes at the head of their own room
     # by flow class
     active: NDArray[np.int64]  # members
     work: NDArray[np.float64]  # bytes passed on by one member since the class was idle
@@ -68,10 +69,11 @@ class Fluid(NamedTuple):
     live_at: NDArray[np.int64]  # place of a class in ``live``
     flow_branch: NDArray[np.int64]
     flow_size: NDArray[np.int64]
-    flow_weight: NDArray[np.float64]  # of a member within its branch: its port's weight / busy members
+    flow_weight: NDArray[np.float64]  # of a member within its branch: its port's weight / sending members
     # by branch
     demand: NDArray[np.float64]
     granted: NDArray[np.float64]
+    turn: NDArray[np.float64]  # bytes/ns of a unit of weight while the branch is limited, else infinity
     # breakpoints of the occupancy; no rows when it is not traced
     trace: NDArray[np.float64]  # [n, 2] of (ns, bytes)
 
@@ -80,6 +82,7 @@ def new_fluid(
     drain: DrainModel,
     burst_bytes: NDArray[np.float64],
     paced_ns: NDArray[np.float64] | float = 0.0,
+    remote: NDArray[np.bool_] | bool = True,
     traced_bursts: int = 0,
 ) -> Fluid:
     """An empty queue.
@@ -88,13 +91,15 @@ def new_fluid(
         drain: the path.
         burst_bytes: ``[sizes]`` of the bursts to come, all positive.
         paced_ns: ``[sizes]`` or one for all: least time that a burst is spread over.
+        remote: ``[sizes]`` or one for all: whether a burst goes through the path, or only waits in its
+            producer's own room behind those that do.
         traced_bursts: room for the occupancy's breakpoints of this many bursts.
     """
     producers, branches, sizes = drain.producers, len(drain.branch_share), burst_bytes.size
     member = _members(drain.port_of_sm)
     weights, weight_of_port = np.unique(drain.port_weight, return_inverse=True)
-    classes = (branches, sizes, weights.size, member.shape[1])
-    flow_branch, flow_size, flow_weight, flow_busy = np.indices(classes).reshape(4, -1)
+    classes = (branches, sizes, weights.size, member.shape[1] + 1)
+    flow_branch, flow_size, flow_weight, flow_sending = np.indices(classes).reshape(4, -1)
     flows = flow_branch.size
     # Of a burst there are a begin, the end of its T0, and up to two goals; the queue fills at most once per
     # goal, and runs empty at most once per begin.
@@ -103,11 +108,12 @@ def new_fluid(
     level[CHANGE] = np.inf
     return Fluid(
         drain=drain.drain_bytes_per_s / NS_PER_S,
-        capacity=float(drain.shared_room_bytes),
+        capacity=max(0.0, float(drain.shared_room_bytes)),
         own_rooms=drain.own_room_bytes * producers,
         weights=weights.size,
         share=np.asarray(drain.branch_share, np.float64),
         burst=np.asarray(burst_bytes, np.float64),
+        remote=np.array(np.broadcast_to(remote, sizes), np.bool_),
         rate=burst_bytes / np.maximum(drain.free_issue_ns(burst_bytes), paced_ns),
         level=level,
         mark=np.zeros(4, np.int64),
@@ -121,7 +127,7 @@ def new_fluid(
         after=np.full(producers, NOBODY),
         weight=weight_of_port.astype(np.int64),
         member=member,
-        busy=np.zeros(len(member), np.int64),
+        sending=np.zeros(len(member), np.int64),
         active=np.zeros(flows, np.int64),
         work=np.zeros(flows),
         slope=np.zeros(flows),
@@ -131,9 +137,10 @@ def new_fluid(
         live_at=np.zeros(flows, np.int64),
         flow_branch=flow_branch.astype(np.int64),
         flow_size=flow_size.astype(np.int64),
-        flow_weight=weights[flow_weight] / (flow_busy + 1.0),
+        flow_weight=weights[flow_weight] / np.maximum(flow_sending, 1),
         demand=np.zeros(branches),
         granted=np.zeros(branches),
+        turn=np.zeros(branches),
         trace=np.zeros((rows, 2)),
     )
 
@@ -200,20 +207,25 @@ def _trace(fluid: Fluid, now_ns: float, occupancy: float) -> None:
 
 
 @event_kernel
+def offer_burst(fluid: Fluid, size: int) -> None:
+    """Count a burst that is being issued, whether or not those before it have left its producer's room."""
+    if fluid.remote[size]:
+        fluid.level[OFFERED] += fluid.burst[size]
+
+
+@event_kernel
 def begin_burst(fluid: Fluid, producer: int, size: int) -> None:
-    """Add a burst at the time up to which the state is integrated; :func:`set_rates` must follow.
+    """Add a burst at the time up to which the state is integrated; ``set_rates`` must follow.
 
     Its producer's goal is that all it has offered is passed on.
     """
     passed = passed_bytes(fluid, producer)
     if fluid.flow[producer] == NOWHERE:
-        port = fluid.port[producer]
-        fluid.busy[port] += 1
-        _reweigh_port(fluid, port)
+        if fluid.remote[size]:
+            _count_sending(fluid, fluid.port[producer], 1)
     else:
         _leave(fluid, producer)
     fluid.offered[producer] += fluid.burst[size]
-    fluid.level[OFFERED] += fluid.burst[size]
     fluid.goal[producer] = fluid.offered[producer]
     _enter(fluid, producer, size, fluid.offered[producer] - passed)
 
@@ -233,7 +245,7 @@ def passed_bytes(fluid: Fluid, producer: int) -> float:
 def wait_for(fluid: Fluid, producer: int, position: float) -> bool:
     """Make it a producer's goal to have passed on ``position`` bytes; False if it has.
 
-    :func:`set_rates` must follow.
+    ``set_rates`` must follow.
     """
     flow = fluid.flow[producer]
     left = position - passed_bytes(fluid, producer)
@@ -278,15 +290,15 @@ def pop_arrived(fluid: Fluid, flow: int) -> int:
     if left > 0.0:
         _enter(fluid, producer, fluid.flow_size[flow], left)
         return producer
-    port = fluid.port[producer]
-    fluid.busy[port] -= 1
-    _reweigh_port(fluid, port)
+    if fluid.remote[fluid.flow_size[flow]]:
+        _count_sending(fluid, fluid.port[producer], -1)
     return producer
 
 
 @event_kernel
-def _reweigh_port(fluid: Fluid, port: int) -> None:
-    """Move the port's members to the classes of its present number of busy ones."""
+def _count_sending(fluid: Fluid, port: int, change: int) -> None:
+    """Move a port's members to the classes of its new number of sending ones."""
+    fluid.sending[port] += change
     most = fluid.member.shape[1]
     if most == 1:
         return
@@ -297,7 +309,7 @@ def _reweigh_port(fluid: Fluid, port: int) -> None:
         flow = fluid.flow[producer]
         left = fluid.target[producer] - fluid.work[flow]
         # One that has arrived too is about to be popped from where it is.
-        if left > 0.0 and flow % most != fluid.busy[port] - 1:
+        if left > 0.0 and flow % (most + 1) != fluid.sending[port]:
             _leave(fluid, producer)
             _enter(fluid, producer, fluid.flow_size[flow], left)
 
@@ -307,7 +319,7 @@ def _enter(fluid: Fluid, producer: int, size: int, left: float) -> None:
     """Put a producer with ``left`` bytes to its goal into its class, in the order of arrivals."""
     port, sizes, most = fluid.port[producer], fluid.rate.shape[0], fluid.member.shape[1]
     flow = (fluid.branch[producer] * sizes + size) * fluid.weights + fluid.weight[port]
-    flow = flow * most + fluid.busy[port] - 1
+    flow = flow * (most + 1) + fluid.sending[port]
     if fluid.active[flow] == 0:
         fluid.work[flow] = 0.0
         fluid.live[fluid.mark[LIVE]] = flow
@@ -352,90 +364,3 @@ def _leave(fluid: Fluid, producer: int) -> None:
         moved = fluid.live[fluid.mark[LIVE]]
         fluid.live[place] = moved
         fluid.live_at[moved] = place
-
-
-@event_kernel
-def set_rates(fluid: Fluid) -> None:
-    """Set every class's rate for the bursts now active, and find the queue's next event."""
-    level, mark = fluid.level, fluid.mark
-    fluid.demand[:] = 0.0
-    total = 0.0
-    for k in range(mark[LIVE]):
-        flow = fluid.live[k]
-        own = fluid.rate[fluid.flow_size[flow]]
-        fluid.slope[flow] = own
-        fluid.demand[fluid.flow_branch[flow]] += fluid.active[flow] * own
-        total += fluid.active[flow] * own
-    limited = total > fluid.drain and level[OCCUPANCY] >= fluid.capacity
-    mark[LIMITED] = 1 if limited else 0
-    level[INFLOW] = fluid.drain if limited else total
-    if limited:
-        _grant_branches(fluid)
-        for branch in range(fluid.share.shape[0]):
-            if fluid.granted[branch] < fluid.demand[branch]:
-                _grant_bursts(fluid, branch)
-    _find_change(fluid)
-
-
-@event_kernel
-def _grant_branches(fluid: Fluid) -> None:
-    """Divide R among the branches by share, none above its demand (max-min fair)."""
-    left, weight = fluid.drain, 0.0
-    for branch in range(fluid.share.shape[0]):
-        fluid.granted[branch] = -1.0 if fluid.demand[branch] > 0.0 else 0.0
-        if fluid.demand[branch] > 0.0:
-            weight += fluid.share[branch]
-    settled = True
-    while settled:
-        settled = False
-        for branch in range(fluid.share.shape[0]):
-            if fluid.granted[branch] < 0.0 and fluid.demand[branch] * weight <= left * fluid.share[branch]:
-                fluid.granted[branch] = fluid.demand[branch]
-                left -= fluid.demand[branch]
-                weight -= fluid.share[branch]
-                settled = True
-    for branch in range(fluid.share.shape[0]):
-        if fluid.granted[branch] < 0.0:
-            fluid.granted[branch] = left * fluid.share[branch] / weight
-
-
-@event_kernel
-def _grant_bursts(fluid: Fluid, branch: int) -> None:
-    """Divide a branch's grant among its bursts by weight, none above its own rate (max-min fair)."""
-    left, weight = fluid.granted[branch], 0.0
-    for k in range(fluid.mark[LIVE]):
-        flow = fluid.live[k]
-        if fluid.flow_branch[flow] == branch:
-            weight += fluid.active[flow] * fluid.flow_weight[flow]
-            fluid.slope[flow] = -1.0
-    settled = True
-    while settled:
-        settled = False
-        for k in range(fluid.mark[LIVE]):
-            flow = fluid.live[k]
-            own = fluid.rate[fluid.flow_size[flow]]
-            mine = fluid.flow_branch[flow] == branch and fluid.slope[flow] < 0.0
-            if mine and own * weight <= left * fluid.flow_weight[flow]:
-                fluid.slope[flow] = own
-                left -= fluid.active[flow] * own
-                weight -= fluid.active[flow] * fluid.flow_weight[flow]
-                settled = True
-    for k in range(fluid.mark[LIVE]):
-        flow = fluid.live[k]
-        if fluid.slope[flow] < 0.0:
-            fluid.slope[flow] = left * fluid.flow_weight[flow] / weight
-
-
-@event_kernel
-def _find_change(fluid: Fluid) -> None:
-    level, mark = fluid.level, fluid.mark
-    soonest, cause = np.inf, QUEUE_FULL
-    if mark[LIMITED] == 0 and level[INFLOW] > fluid.drain:
-        soonest = (fluid.capacity - level[OCCUPANCY]) / (level[INFLOW] - fluid.drain)
-    for k in range(mark[LIVE]):
-        flow = fluid.live[k]
-        until_end = (fluid.target[fluid.first[flow]] - fluid.work[flow]) / fluid.slope[flow]
-        if until_end <= soonest:
-            soonest, cause = max(until_end, 0.0), flow
-    level[CHANGE] = level[UPDATED] + soonest
-    mark[CAUSE] = cause

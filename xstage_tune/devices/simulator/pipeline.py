@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from xstage_tune.devices.simulator import pipeline_kernel as kernel
+from xstage_tune.devices.simulator import pipeline_state as state
 from xstage_tune.devices.simulator.drain import DrainModel
 from xstage_tune.devices.simulator.fluid import ACCEPTED, NOBODY, PEAK, TRACED, new_fluid
 from xstage_tune.devices.simulator.jit import run_compiled
+from xstage_tune.devices.simulator.pipeline_kernel import run_events
 from xstage_tune.devices.simulator.timers import new_timers, set_timer
 from xstage_tune.devices.streams import NO_COUNTER, Floats, Streams
 from xstage_tune.errors import UsageError
@@ -24,6 +25,8 @@ class PipelineConfig:
 
     Args:
         staging_slots: S, tiles that may be between their slot offset and their last accepted store.
+        raise_ns: from a stored tile's last byte leaving its SM to the counter's being raised. Until then the
+            role that raises it holds the next tile that does, and the slots of those in between.
         signal_ns: from a counter's last signal to its being seen by another SM.
         completion_coupled: the issue role waits until its own bytes have drained.
         completion_latency_ns: what visibility takes beyond draining (T_lat of equation 17).
@@ -40,6 +43,7 @@ class PipelineConfig:
     """
 
     staging_slots: int = 2
+    raise_ns: float = 0.0
     signal_ns: float = 0.0
     completion_coupled: bool = False
     completion_latency_ns: float = 0.0
@@ -52,7 +56,13 @@ class PipelineConfig:
     def __post_init__(self) -> None:
         if self.staging_slots < 1:
             raise UsageError(f"staging slots must be 1 or more, got {self.staging_slots}")
-        times = (self.signal_ns, self.completion_latency_ns, self.start_jitter_ns, self.mainloop_jitter_ns)
+        times = (
+            self.raise_ns,
+            self.signal_ns,
+            self.completion_latency_ns,
+            self.start_jitter_ns,
+            self.mainloop_jitter_ns,
+        )
         if not all(np.isfinite(time) and time >= 0 for time in times):
             raise UsageError("pipeline: latencies and jitters must be finite and not negative")
 
@@ -63,8 +73,8 @@ class PipelineRun:
 
     Args:
         streams: what was run, with the jittered mainloops.
-        times: ready, begin, stall, end, issue, accepted, drained; see ``pipeline_kernel.Times``.
-        makespan_ns: when the last store was accepted and the last slot was free.
+        times: ready, begin, stall, end, issue, accepted, drained, freed; see ``pipeline_state.Times``.
+        makespan_ns: when the last store was accepted; coupled to completion, when the last slot was free.
         drained_ns: when the last remote byte had drained.
         peak_occupancy_bytes: largest occupancy of the queue.
         accepted_bytes: integral of the accepted rate.
@@ -73,7 +83,7 @@ class PipelineRun:
     """
 
     streams: Streams
-    times: kernel.Times
+    times: state.Times
     makespan_ns: float
     drained_ns: float
     peak_occupancy_bytes: float
@@ -128,39 +138,44 @@ def simulate(
     if config.mainloop_jitter_ns > 0:
         longer = streams.mainloop_ns + rng.random(streams.tiles) * config.mainloop_jitter_ns
         streams = replace(streams, mainloop_ns=longer)
-    burst_bytes, paced_ns, size_of_tile = _burst_classes(streams)
-    bursts = int(np.count_nonzero(streams.remote_bytes)) if config.trace_occupancy else 0
-    fluid = new_fluid(drain, burst_bytes, paced_ns, traced_bursts=bursts)
-    tiles = kernel.Tiles(
+    if drain.own_room_bytes == 0.0:
+        local_bytes = 0.0  # only in front of the shared room do they wait
+    local_bytes = np.array(np.broadcast_to(local_bytes, streams.tiles), np.float64)
+    bursts, burst_of_part = _bursts(streams, local_bytes)
+    stored_bytes = _stored_bytes(streams, local_bytes + streams.remote_bytes)
+    parts = int(np.count_nonzero(burst_of_part >= 0)) if config.trace_occupancy else 0
+    fluid = new_fluid(drain, bursts.burst_bytes, bursts.paced_ns, bursts.remote, traced_bursts=parts)
+    tiles = state.Tiles(
         first=_column(streams.first, np.int64),
         mainloop_ns=_column(streams.mainloop_ns, np.float64),
         slot_offset_ns=_column(streams.slot_offset_ns, np.float64),
         staging_ns=_column(streams.staging_ns, np.float64),
-        size=size_of_tile,
-        admitted_at=_admitted_at(streams, np.broadcast_to(local_bytes, streams.tiles), drain.own_room_bytes),
+        burst=burst_of_part,
+        admitted_at=np.maximum(0.0, stored_bytes - drain.own_room_bytes),
         waits_on=_column(streams.waits_on, np.int32),
         signals=_column(streams.signals, np.int32),
         signals_at_end=_column(streams.signals_at_end, np.bool_),
     )
-    times = kernel.Times(*(np.full(streams.tiles, np.nan) for _ in kernel.Times._fields))
+    times = state.Times(*(np.full(streams.tiles, np.nan) for _ in state.Times._fields))
     times.stall[:] = times.starved[:] = 0.0
     roles = _roles(streams, config.staging_slots)
-    timers = new_timers(2 * streams.sms)
+    timers = new_timers(3 * streams.sms)
     for sm in np.flatnonzero(np.diff(streams.first)):
         set_timer(timers, int(sm), float(start_ns[sm]))
-    rules = kernel.Rules(
+    rules = state.Rules(
+        float(config.raise_ns),
         float(config.signal_ns),
         bool(config.completion_coupled),
         float(config.completion_latency_ns),
         float(config.load_cover_ns) if drain.own_room_bytes > 0 else math.inf,
     )
-    launch = kernel.Pipeline(tiles, times, roles, timers, fluid, rules)
-    events = run_compiled(kernel.run_events, launch)
+    launch = state.Pipeline(tiles, times, roles, timers, fluid, rules)
+    events = run_compiled(run_events, launch)
     _require_finished(streams, times)
     return PipelineRun(
         streams=streams,
         times=times,
-        makespan_ns=float(times.freed.max(initial=0.0)),
+        makespan_ns=float((times.freed if config.completion_coupled else times.accepted).max(initial=0.0)),
         drained_ns=float(times.drained.max(initial=0.0)),
         peak_occupancy_bytes=float(fluid.level[PEAK]),
         accepted_bytes=float(fluid.level[ACCEPTED]),
@@ -174,52 +189,57 @@ def _column(values: NDArray[Any], dtype: type[Any]) -> NDArray[Any]:
     return np.require(values, dtype, ["C", "W"])
 
 
-def _burst_classes(streams: Streams) -> tuple[Floats, Floats, NDArray[np.int32]]:
-    """Bytes and pace of the distinct bursts, and each tile's index among them."""
-    index = np.full(streams.tiles, kernel.NO_BURST, np.int32)
-    stores = streams.remote_bytes > 0
-    # A pair is a complex number here: numpy sorts those.
-    pairs = streams.remote_bytes[stores] + 1j * streams.paced_ns[stores]
-    distinct, index[stores] = np.unique(pairs, return_inverse=True)
-    return distinct.real.copy(), distinct.imag.copy(), index
+@dataclass(frozen=True, slots=True)
+class _Bursts:
+    """The distinct bursts of a launch, ``[sizes]``; see :func:`new_fluid`."""
+
+    burst_bytes: Floats
+    paced_ns: Floats
+    remote: NDArray[np.bool_]
 
 
-def _admitted_at(streams: Streams, local_bytes: Floats, own_room_bytes: float) -> Floats:
-    """Remote bytes of its SM that must have left the SM's own room for a tile to be all inside, ``[n]``.
-
-    The room is first in, first out. Local bytes at its head leave at once; remote ones wait for the path. So
-    a tile whose last byte is the e-th of its SM has room when the head is at byte e - room, or in front of
-    the local bytes that this lies in.
-    """
-    admitted = np.zeros(streams.tiles)
-    for begin, end in zip(streams.first[:-1], streams.first[1:], strict=True):
-        if begin == end:
-            continue
-        remote = streams.remote_bytes[begin:end]
-        stored = np.cumsum(local_bytes[begin:end] + remote)
-        passed = np.cumsum(remote)
-        # Remote bytes ahead of each tile's first remote byte, and ahead of its end.
-        position = np.column_stack((stored - remote, stored)).ravel()
-        ahead = np.column_stack((passed - remote, passed)).ravel()
-        admitted[begin:end] = np.interp(stored - own_room_bytes, position, ahead, left=0.0)
-    return admitted
+def _bursts(streams: Streams, local_bytes: Floats) -> tuple[_Bursts, NDArray[np.int32]]:
+    """The distinct bursts, and each part's index among them, ``[2n]`` (see ``pipeline_state.Tiles``)."""
+    local, of_local = _distinct(local_bytes, np.zeros(streams.tiles))
+    remote, of_remote = _distinct(streams.remote_bytes, streams.paced_ns)
+    of_remote[of_remote >= 0] += local.size
+    pairs = np.concatenate((local, remote))
+    bursts = _Bursts(pairs.real.copy(), pairs.imag.copy(), np.arange(pairs.size) >= local.size)
+    return bursts, np.column_stack((of_local, of_remote)).ravel()
 
 
-def _roles(streams: Streams, staging_slots: int) -> kernel.Roles:
+def _distinct(burst_bytes: Floats, paced_ns: Floats) -> tuple[NDArray[np.complex128], NDArray[np.int32]]:
+    """Distinct pairs of bytes and pace, as complex numbers, which numpy sorts; index of each, or NO_BURST."""
+    index = np.full(burst_bytes.size, state.NO_BURST, np.int32)
+    stores = burst_bytes > 0
+    distinct, index[stores] = np.unique(burst_bytes[stores] + 1j * paced_ns[stores], return_inverse=True)
+    return distinct, index
+
+
+def _stored_bytes(streams: Streams, tile_bytes: Floats) -> Floats:
+    """What an SM has stored with each tile, ``[n]``."""
+    stored = np.concatenate(([0.0], np.cumsum(tile_bytes)))
+    before: Floats = stored[streams.first[:-1]][streams.sm_of_tile()]
+    return stored[1:] - before
+
+
+def _roles(streams: Streams, staging_slots: int) -> state.Roles:
     """All roles at the start of a launch: nothing done, every slot free."""
     sms = streams.sms
     signalled = streams.signals[streams.signals != NO_COUNTER]
-    return kernel.Roles(
-        mainloop=np.full(sms, kernel.TO_BEGIN, np.int8),
-        issue=np.full(sms, kernel.IDLE, np.int8),
+    return state.Roles(
+        mainloop=np.full(sms, state.TO_BEGIN, np.int8),
+        issue=np.full(sms, state.IDLE, np.int8),
         current=streams.first[:-1].copy(),
         storing=streams.first[:-1].copy(),
-        passing=streams.first[:-1].copy(),
+        raising=np.full(sms, state.NO_TILE, np.int64),
         free_slots=np.full(sms, staging_slots, np.int64),
         stalled_at=np.zeros(sms),
         running_at=np.zeros(sms),
         backlog_at=np.zeros(sms),
         starved_at=np.full(sms, np.nan),
+        offered=2 * streams.first[:-1],
+        passing=2 * streams.first[:-1],
         missing=np.bincount(signalled, minlength=streams.counters),
         visible_at=np.zeros(streams.counters),
         waiting=np.full(streams.counters, NOBODY, np.int64),
@@ -227,7 +247,7 @@ def _roles(streams: Streams, staging_slots: int) -> kernel.Roles:
     )
 
 
-def _require_finished(streams: Streams, times: kernel.Times) -> None:
+def _require_finished(streams: Streams, times: state.Times) -> None:
     unfinished = np.flatnonzero(np.isnan(times.freed))
     if unfinished.size == 0:
         return

@@ -16,18 +16,18 @@ from xstage_tune.devices.simulator.drain import drain_model
 from xstage_tune.devices.simulator.pipeline import PipelineConfig, PipelineRun, simulate
 from xstage_tune.devices.simulator.traces import pipeline_spans
 from xstage_tune.devices.skeletons import LANE_TOTALS_DTYPE, Skeleton, SkeletonRun
-from xstage_tune.devices.streams import Floats
-from xstage_tune.devices.tile_times import COMPLETION_LATENCY_NS, SIGNAL_NS
+from xstage_tune.devices.streams import Floats, Streams
+from xstage_tune.devices.tile_times import COMPLETION_LATENCY_NS, RAISE_NS, SIGNAL_NS
 from xstage_tune.errors import UsageError
 from xstage_tune.platforms.queries import issue_ns
 from xstage_tune.platforms.schema import PlatformProfile
 
 #: CTAs start on one deadline of a common timer, as near to it as its tick lets them (an H200's).
 _START_JITTER_NS = 32.0
-#: What a mainloop role spends on passing a tile on and taking the next slot: two barriers of shared memory,
-#: each seen 64 ns after its arrival (ParallelKittens, arXiv 2511.13940, table of synchronisation costs). It
-#: counts as part of the mainloop here.
-HANDOVER_NS = 128.0
+# What a mainloop role spends on passing a tile on and taking the next slot where it waits for nothing, on an
+# H200: 288 ns (st.v4) and 251 (tma) with the slot taken before the mainloop, 170 with it taken later, by the
+# begins and stalls of tiles in ``benchmarks/neighbour_waits.py``.
+_HANDOVER_NS, _HANDOVER_IN_MAINLOOP_NS = 270.0, 170.0
 #: Tiles of an SM that register stores let be between their slot and their last accepted store.
 _SLOTS_BEHIND_REGISTER_STORES = 2
 
@@ -82,7 +82,7 @@ class SimulatedSkeletons:
             yield SkeletonRun(
                 skeleton=skeleton,
                 table=pipeline_spans(run),
-                totals=_totals(run),
+                totals=_totals(run, skeleton.completion_coupled),
                 kept_fraction=1.0,
                 makespan_ns=run.makespan_ns,
                 verification=Verification(checked_bytes=0, mismatched_bytes=0),
@@ -116,10 +116,11 @@ def simulate_skeleton(
             "choose its path, or a platform of this one: xstage-tune platforms list",
         )
     streams = skeleton.streams
-    streams = replace(streams, mainloop_ns=streams.mainloop_ns + HANDOVER_NS)
+    streams = replace(streams, mainloop_ns=streams.mainloop_ns + handover_ns(streams))
     local_ns = local_stores_ns(platform, skeleton.flavour, skeleton.local_bytes, streams.remote_bytes)
     config = PipelineConfig(
         staging_slots=usable_slots(skeleton.flavour, skeleton.staging_slots),
+        raise_ns=RAISE_NS,
         signal_ns=SIGNAL_NS,
         completion_coupled=skeleton.completion_coupled,
         completion_latency_ns=COMPLETION_LATENCY_NS if skeleton.completion_coupled else 0.0,
@@ -132,6 +133,11 @@ def simulate_skeleton(
     return simulate(streams, drain, config, skeleton.local_bytes)
 
 
+def handover_ns(streams: Streams) -> Floats:
+    """What each tile takes the mainloop role beyond its mainloop, ``[n]``; it counts as part of that here."""
+    return np.where(streams.slot_offset_ns > 0, _HANDOVER_IN_MAINLOOP_NS, _HANDOVER_NS)
+
+
 def usable_slots(flavour: StoreFlavour, staging_slots: int) -> int:
     """How many of S slots a CTA gets to use.
 
@@ -142,8 +148,8 @@ def usable_slots(flavour: StoreFlavour, staging_slots: int) -> int:
     return min(staging_slots, _SLOTS_BEHIND_REGISTER_STORES) if flavour == "st.v4" else staging_slots
 
 
-def _totals(run: PipelineRun) -> NDArray[np.void]:
-    """``[SMs]`` of LANE_TOTALS_DTYPE. Signalling is part of no role here, so it takes no time of one."""
+def _totals(run: PipelineRun, completion_coupled: bool) -> NDArray[np.void]:
+    """``[SMs]`` of LANE_TOTALS_DTYPE."""
     streams, times = run.streams, run.times
     sm, remote = streams.sm_of_tile(), streams.remote_bytes > 0
     totals = np.zeros(streams.sms, LANE_TOTALS_DTYPE)
@@ -158,7 +164,9 @@ def _totals(run: PipelineRun) -> NDArray[np.void]:
     totals["dependency_wait_ns"] = of_sm(run.dependency_wait_ns)
     totals["issue_ns"] = of_sm(run.issue_ns)
     totals["remote_issue_ns"] = of_sm(run.issue_ns * remote)
-    totals["completion_ns"] = of_sm(times.freed - times.accepted)
+    if completion_coupled:
+        totals["completion_ns"] = of_sm((times.freed - times.accepted) * remote)
+    totals["signal_ns"] = of_sm(np.nan_to_num(times.raised - times.accepted))
     np.maximum.at(totals["finish_ns"], sm, times.accepted)
     return totals
 
