@@ -14,9 +14,10 @@ over and its last byte has room.
 quarter of its bytes to a remote owner fills the room with local bytes that wait behind remote ones. So
 mixed tiles stall with far less than Q outstanding (on an H200, at 1.5 of 3.9 MB). And a port serves its
 producers in turn, byte for byte: while the shared room is full, local bytes at the head of one leave it no
-faster than remote ones at the head of another. They take no part of R, so the ports without remote bytes at
-a head let theirs pass. Beside saturating producers of its port an H200's SM waits 6 us (register stores) and
-23 us (bulk copies) for the acceptance of 16 KB of local bytes; beside those of other ports not at all.
+faster than remote ones at the head of another. They take no part of R, so a port without remote bytes at a
+head lets its local ones pass. Beside saturating producers of its port an H200's SM waits 6 us (register
+stores) and 25 us (bulk copies) for the acceptance of 16 KB of local bytes, here 8 and 20; beside those of
+other ports not at all, here neither.
 
 *Loads wait too.* What a mainloop loads leaves the SM behind the stores in its own room. So a backlog there
 that lasts longer than the operands loaded ahead stops the mainloop (``load_cover_ns``); a skeleton's spin
@@ -24,10 +25,9 @@ goes on. On an H200 an attention's Q-loop that follows a burst of 3.8 MB to the 
 72 us that the burst drains.
 
 *How Q is divided.* ``platforms.rooms`` reads the shared part off how Q grows with K. A platform that was
-calibrated at one K tells nothing of it: there all of Q is shared. Tiles of 8 KB remote and 24 KB local bytes,
-each followed by one that raises a counter, agree with that division on an H200: T_RS 4.6 us and 15 us until
-the counter is raised (here 4.1 and 13). Were all of Q own rooms, it would be 3.4 and 4; nearly all of it
-shared, 0.6 and 20.
+calibrated at one K tells nothing of it: there all of Q is shared. How long a counter takes to be raised
+behind an SM's own bytes tells it too (``benchmarks/neighbour_waits.py``, own backlog): 15 us on an H200, here
+13 with 0.53 MB shared as calibrated, 2 with nothing shared, 17 with 0.9 MB.
 
 *Attribution of occupancy.* The shared room is one first-in first-out store behind the arbiter: the arbiter
 decides whose bytes enter, the room does not know whose bytes it holds. So a burst whose last byte enters it
@@ -36,7 +36,8 @@ at t has drained at t + q(t)/R, and K aligned identical producers obey equations
 
 *Where hardware differs.* Recorded on an H200's host path, mean periods and issue times agree with this; the
 spread of issue times is wider. The slowest SMs end 2 to 4% later where tiles are mixed, since of mixed tiles
-the branch that is due less of R gets less still: 0.42 to 0.46 of it, where 0.476 is due. In the shared room
+the branch that is due less of R gets less still: 0.42 to 0.46 of it, where 0.476 is due. Of a lone burst
+near Q the slowest SM is accepted after 24 to 60 us instead of 7, though the mean is alike. In the shared room
 the branches do not mix there: an SM's accesses wait behind the remote bytes of its own branch only. With
 register stores an SM that waits also holds up its other roles' accesses of shared memory, and so prolongs
 mainloops, by up to 0.8 us on average; ``skeletons`` reduces that to a limit on the slots that are of use.
@@ -54,7 +55,7 @@ the other members move to another class.
 *Invariants.* 0 <= q <= its size; bytes that entered = bytes drained + q; the rates of the producers sum to
 R exactly while the shared room limits them; none exceeds its own rate.
 
-**The pipeline** (``pipeline``, ``pipeline_kernel``; state and steps of the roles beside it). An SM runs one persistent CTA: a mainloop role
+**The pipeline** (``pipeline``, ``pipeline_kernel``). An SM runs one persistent CTA: a mainloop role
 that works through the SM's tiles in order, and an issue role that stores each finished tile, joined by S
 staging slots. A tile (a) waits until the row counter that it reads is complete, (b) takes a slot at a
 given offset into its mainloop, (c) ends its mainloop, (d) is stored by the issue role: a staging part of
@@ -68,9 +69,9 @@ tile's own bytes have drained, plus a latency.
 GPU's memory must have left its SM's own room, and an access then takes its turn in the shared room like a
 store, so that the counter is raised q/R and ``raise_ns`` later. Until then the role is taken: the next tile
 that raises one is not stored, and tiles behind keep their slots. Others see the counter another q/R and
-``signal_ns`` after it is raised. On an H200 an SM whose own port is idle waits 40 us instead of 1 for a
-counter while other ports of its branch saturate. Simulated and measured times until counters are raised
-agree within a third in skeletons, from 0.5 to 25 us.
+``signal_ns`` after it is raised. Measured until it is raised: 0.5 to 25 us on average in skeletons, here the
+same within a factor of 1.7. Where SMs do nothing but saturate the path it is more: one whose own port is idle
+sees a counter 49 us after the stores beside saturating ports of its branch, here 21 (idle: 1 and 1).
 
 *Events.* A role's timer (mainloop reaches its slot offset or its end, staging ends, completion, a counter is
 raised), and the path's two. Each role has at most one timer, kept in a winner tree.
