@@ -26,10 +26,13 @@ __device__ __forceinline__ void consume(const AttentionArguments& arguments, con
         q_loop.run(output);
         writer.write(arguments, grid.rows_per_rank(), tile, index, output, spans);
     }
-    spans.close(arguments, consumer, index, writer.barrier());
     if (kAwaitCopies || !arguments.complete) {
         writer.finish(arguments.complete);
     }
+    if (kRecordSpans) {
+        writer.wait_until_issued(index);  // the lane's end is the sender's
+    }
+    spans.close(arguments, consumer, index, writer.barrier());
     if (arguments.complete) {
         named_barrier_sync(kStoredBarrier, kStoringThreads);
         if (consumer == 0 && threadIdx.x % kWarpgroupThreads == 0) {

@@ -51,6 +51,14 @@ public:
         }
     }
 
+    // Of `tiles` tiles of this CTA the last one's stores have been issued, whoever issues them.
+    __device__ void wait_until_issued(u32 tiles) const {
+        if (kPaced && tiles > 0) {
+            const u32 last = tiles - 1;
+            pipeline_.staged_empty[consumer_][last % kStagingSlots].wait(last / kStagingSlots % 2);
+        }
+    }
+
 private:
     __device__ static bool elected() { return threadIdx.x % kWarpgroupThreads == 0; }
 

@@ -146,6 +146,7 @@ class SpanFigures:
     """Spans of one launch of a recording variant; None where no tile has the span.
 
     Args:
+        launch_ns: on the sender: from the first CTA's begin until the last one has issued its stores.
         tiles: whose spans were kept, in whole.
         dropped: spans that found no room.
         q_loop: of a tile, the mean of its warpgroups.
@@ -155,6 +156,7 @@ class SpanFigures:
         warpgroup_issue: T_RS of 64 rows of such a tile.
     """
 
+    launch_ns: float
     tiles: int
     dropped: int
     q_loop: Distribution | None

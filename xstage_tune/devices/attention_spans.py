@@ -77,7 +77,9 @@ def span_figures(table: SpanTable, case: ProfileCase, *, remote: bool) -> SpanFi
     tiles = tile_spans(table, case, remote=remote)
     stores = tiles.remote if remote and case.remote_ranks else np.ones(tiles.remote.size, np.bool_)
     warpgroup_issue = (tiles.issue_end_ns - tiles.issue_begin_ns)[stores].ravel()
+    first_ns, last_ns = table.lanes["timer_begin_ns"].min(), table.lanes["timer_end_ns"].max()
     return SpanFigures(
+        launch_ns=float(last_ns - first_ns),
         tiles=tiles.remote.size,
         dropped=table.dropped(),
         q_loop=distribution(tiles.q_loop_ns.mean(axis=1)),

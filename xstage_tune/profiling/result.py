@@ -107,6 +107,11 @@ class PointResult:
             return None
         return median(one.time_ns - other.time_ns for one, other in zip(whole, alone, strict=False))
 
+    def sender_residual_ns(self) -> float | None:
+        """E_res until the last store is issued, as the sender sees it, of one recorded launch of either."""
+        fused, alone = self.spans.get("fused"), self.spans.get("attention")
+        return None if fused is None or alone is None else fused.launch_ns - alone.launch_ns
+
     def hiding_ratio(self, serial: Implementation) -> float | None:
         """Equation 21; None where the serial version takes no longer than the attention alone."""
         fused, whole, alone = self.residual_ns(), self.residual_ns(serial), self.time_ns("attention")
@@ -182,6 +187,7 @@ class PointResult:
                 for one, (figures, found) in self.checks.items()
             },
             "residual_of_attention": self.residual_of_attention(),
+            "sender_residual_ns": self.sender_residual_ns(),
             "ideal_speedup": self.ideal_speedup(),
             "against": {
                 serial: {"hiding_ratio": self.hiding_ratio(serial), "speedup": self.speedup(serial)}

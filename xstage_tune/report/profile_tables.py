@@ -148,6 +148,7 @@ def _sweep_table(result: ProfileResult) -> TableData:
     columns = [
         Column("tokens", "right"), Column("T_FA", "right"), Column("TFLOP/s", "right"),
         Column("T_fused", "right"), Column("E_res", "right"), Column("of T_FA", "right"),
+        Column("on the sender", "right"),
     ]  # fmt: skip
     if result.request.predicted:
         columns += [Column(head, "right") for head in ("closed form", "simulated", "completion-coupled")]
@@ -168,6 +169,7 @@ def _sweep_row(result: ProfileResult, point: PointResult) -> Iterator[str]:
     yield duration(point.time_ns("fused"))
     yield _difference(residual.measured)
     yield _share(point.residual_of_attention())
+    yield _difference(point.sender_residual_ns())
     if result.request.predicted:
         yield _difference(residual.closed_form)
         yield _difference(residual.simulated)
@@ -205,6 +207,7 @@ def _sweep_notes(result: ProfileResult) -> Iterator[str]:
     elif result.points:
         yield f"measured: E_res does not stay within {within} of T_FA in this sweep"
     yield "H: hiding ratio (equation 21); over: speedup of fused over the serial version"
+    yield "on the sender: E_res until the last store is issued, of a recorded launch of either"
 
 
 def _point_notes(point: PointResult) -> Iterator[str]:
@@ -215,6 +218,13 @@ def _point_notes(point: PointResult) -> Iterator[str]:
     ideal = point.ideal_speedup()
     if ideal is not None:
         yield f"all of it hidden would be {factor(ideal)} over serial (1 + T_A2A/T_FA)"
+    sender_ns, alone_ns = point.sender_residual_ns(), point.time_ns("attention")
+    if sender_ns is not None and alone_ns:
+        share = percent(100 * sender_ns / alone_ns, 1)
+        yield (
+            f"on the sender, until its last store is issued, fused takes {_difference(sender_ns)} more than "
+            f"the attention alone, {share} of T_FA (a recorded launch of either)"
+        )
     check = point.checks.get("attention")
     if check is not None and check[0].relative_error is not None:
         error = f"{check[0].relative_error:.2e}"
