@@ -294,16 +294,17 @@ class TestRaisingCounters:
 
 
 def test_a_counter_is_raised_behind_what_waits_in_the_shared_room() -> None:
-    """Copies to the GPU's own memory pass it as stores do: 300 bytes of another SM at 1 byte/ns."""
+    """Where the SMs' rooms are known. Half of another SM's 300 bytes are left there; they leave at 1 byte/ns."""
     streams = replace(
         independent_streams(np.arange(3), np.array([0.0, 0.0]), remote_bytes=np.array([300.0, 0.0])),
         signals=np.array([-1, 0], np.int32),
         counters=1,
     )
-    drain = DrainModel(1e9, 300.0, constant_rate(1e6), (0, 0))
-    late = replace(streams, mainloop_ns=np.array([0.0, 100.0]))
-    run = simulate(late, drain, PipelineConfig(raise_ns=10.0))
-    assert run.times.raised[1] == pytest.approx(100.0 + 200.0 + 10.0, rel=1e-3)
+    late = replace(streams, mainloop_ns=np.array([0.0, 150.0]))
+    for own_room_bytes, waits_ns in ((0.01, 150.0), (0.0, 0.0)):
+        drain = DrainModel(1e9, 300.0, constant_rate(1e6), (0, 0), own_room_bytes=own_room_bytes)
+        run = simulate(late, drain, PipelineConfig(raise_ns=10.0))
+        assert run.times.raised[1] == pytest.approx(150.0 + waits_ns + 10.0, rel=1e-3)
 
 
 def test_a_deadlocked_order_names_the_tile_that_waits() -> None:

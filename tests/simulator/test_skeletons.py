@@ -10,6 +10,7 @@ import pytest
 from xstage_tune.devices.simulator.skeletons import SimulatedSkeletons, handover_ns, local_stores_ns
 from xstage_tune.devices.skeletons import Skeleton
 from xstage_tune.devices.streams import independent_streams
+from xstage_tune.devices.tile_times import RAISE_NS
 from xstage_tune.errors import UsageError
 from xstage_tune.platforms.loader import load_platform
 from xstage_tune.platforms.queries import issue_ns
@@ -48,6 +49,15 @@ def test_totals_are_those_of_each_sm() -> None:
 def test_waiting_for_visibility_is_counted_apart() -> None:
     (run,) = SimulatedSkeletons(HOST).run_skeletons([skeleton(completion_coupled=True)])
     assert (run.totals["completion_ns"] > 0).all()
+
+
+def test_what_a_signal_takes_is_counted_apart() -> None:
+    raising = skeleton(remote_bytes=0.0)
+    signals = np.arange(raising.streams.tiles, dtype=np.int32)
+    streams = replace(raising.streams, signals=signals, counters=signals.size)
+    (run,) = SimulatedSkeletons(HOST).run_skeletons([replace(raising, streams=streams)])
+    assert run.totals["signal_ns"] == pytest.approx(TILES * RAISE_NS)
+    assert run.makespan_ns == run.totals["finish_ns"].max()
 
 
 def test_local_stores_take_what_the_whole_tile_exceeds_its_remote_part_by() -> None:

@@ -215,9 +215,9 @@ def offer_burst(fluid: Fluid, size: int) -> None:
 
 @event_kernel
 def begin_burst(fluid: Fluid, producer: int, size: int) -> None:
-    """Add a burst at the time up to which the state is integrated; ``set_rates`` must follow.
+    """Pass on a burst from the time up to which the state is integrated; ``set_rates`` must follow.
 
-    Its producer's goal is that all it has offered is passed on.
+    Its producer's goal is that all of it, and of those begun before, is passed on.
     """
     passed = passed_bytes(fluid, producer)
     if fluid.flow[producer] == NOWHERE:
@@ -239,6 +239,18 @@ def passed_bytes(fluid: Fluid, producer: int) -> float:
         return everything
     passed: float = fluid.goal[producer] - (fluid.target[producer] - fluid.work[flow])
     return passed
+
+
+@event_kernel
+def access_wait_ns(fluid: Fluid) -> float:
+    """How long an access that has left its SM waits in the shared room, at the time of the last event.
+
+    0 where no room of the producers is known: there nothing is assumed of accesses that are no remote stores.
+    """
+    if fluid.own_rooms == 0.0:
+        return 0.0
+    wait_ns: float = fluid.level[OCCUPANCY] / fluid.drain
+    return wait_ns
 
 
 @event_kernel

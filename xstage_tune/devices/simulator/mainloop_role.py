@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from xstage_tune.devices.simulator.fluid import NOBODY, NOWHERE, OCCUPANCY, advance
+from xstage_tune.devices.simulator.fluid import NOBODY, NOWHERE, access_wait_ns, advance
 from xstage_tune.devices.simulator.jit import event_kernel
 from xstage_tune.devices.simulator.pipeline_state import (
     ON_COUNTER,
@@ -127,14 +127,14 @@ def free_slots(sm: int, count: int, now: float, run: Pipeline) -> None:
 
 @event_kernel
 def signal(counter: int, now: float, run: Pipeline) -> None:
-    """Raise a counter; if that completes it, those that wait for it see it ``signal_ns`` later."""
+    """Raise a counter; if that completes it, those that wait for it see it ``signal_ns`` later or more."""
     if counter == NO_COUNTER:
         return
     run.roles.missing[counter] -= 1
     if run.roles.missing[counter] > 0:
         return
     advance(run.fluid, now)
-    seen = now + run.rules.signal_ns + run.fluid.level[OCCUPANCY] / run.fluid.drain
+    seen = now + access_wait_ns(run.fluid) + run.rules.signal_ns
     run.roles.visible_at[counter] = seen
     sm = run.roles.waiting[counter]
     while sm != NOBODY:

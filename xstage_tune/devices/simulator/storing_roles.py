@@ -7,6 +7,7 @@ import numpy as np
 from xstage_tune.devices.simulator.fluid import (
     NOWHERE,
     OCCUPANCY,
+    access_wait_ns,
     advance,
     begin_burst,
     offer_burst,
@@ -54,9 +55,7 @@ def step_issue(sm: int, now: float, run: Pipeline) -> bool:
     _set_issue_timer(sm, np.inf, run)
     if run.roles.issue[sm] == STORING:
         advance(run.fluid, now)
-        if _is_admitted(sm, run):
-            _stored(sm, now, run)
-        else:
+        if not _admit(sm, now, run):
             return True
     elif run.roles.issue[sm] == COMPLETING:
         _release(sm, now, run)
@@ -87,7 +86,7 @@ def step_passed(sm: int, now: float, run: Pipeline) -> None:
     if emptied:
         part = run.roles.passing[sm]
         run.roles.passing[sm] = part + 1
-        if part % 2 == 1:
+        if part % 2 == 1:  # remote bytes
             run.times.drained[part // 2] = now + run.fluid.level[OCCUPANCY] / run.fluid.drain
         if not _pass_next(sm, run):
             feed(sm, now, run)
@@ -95,13 +94,12 @@ def step_passed(sm: int, now: float, run: Pipeline) -> None:
         if run.roles.issue[sm] == PASSING and run.roles.passing[sm] > 2 * run.roles.storing[sm] + 1:
             _complete(sm, run)
             return
-    # A part that is passed on only in part has made the room that its SM's issue role waits for.
-    waits = run.roles.issue[sm] == ADMITTING
-    if (waits and (not emptied or _is_admitted(sm, run))) or (
-        run.roles.issue[sm] == STORING and run.fluid.own_rooms == 0.0
-    ):
+    if run.roles.issue[sm] == ADMITTING and emptied:
+        _admit(sm, now, run)
+    elif run.roles.issue[sm] == ADMITTING or (run.roles.issue[sm] == STORING and run.fluid.own_rooms == 0.0):
+        # A part at its goal though not all of it is passed on has made the room that its SM waits for.
         _stored(sm, now, run)
-        next_store(sm, now, run)
+    next_store(sm, now, run)
 
 
 @event_kernel
@@ -129,10 +127,7 @@ def _store(sm: int, now: float, run: Pipeline) -> bool:
             _set_issue_timer(sm, now + run.fluid.burst[burst] / run.fluid.rate[burst], run)
         return touched
     advance(run.fluid, now)
-    if _is_admitted(sm, run):
-        _stored(sm, now, run)
-        return False
-    return True
+    return not _admit(sm, now, run)
 
 
 @event_kernel
@@ -166,10 +161,16 @@ def _pass_next(sm: int, run: Pipeline) -> bool:
 
 
 @event_kernel
-def _is_admitted(sm: int, run: Pipeline) -> bool:
-    """Whether the last byte of the tile that is being stored has room; if not, its role waits for that."""
-    run.roles.issue[sm] = ADMITTING
-    return not wait_for(run.fluid, sm, run.tiles.admitted_at[run.roles.storing[sm]])
+def _admit(sm: int, now: float, run: Pipeline) -> bool:
+    """Take the tile that is issued as stored if its last byte has room, else wait for that.
+
+    False if it waits: then ``set_rates`` must follow.
+    """
+    if wait_for(run.fluid, sm, run.tiles.admitted_at[run.roles.storing[sm]]):
+        run.roles.issue[sm] = ADMITTING
+        return False
+    _stored(sm, now, run)
+    return True
 
 
 @event_kernel
@@ -197,14 +198,13 @@ def _stored(sm: int, now: float, run: Pipeline) -> None:
 
 @event_kernel
 def _await_raise(sm: int, now: float, run: Pipeline) -> None:
-    """Once all of a tile that raises a counter has left the SM's own room, its copies complete in time."""
+    """Time the raise of a stored tile's counter, once all of the tile has left the SM's own room."""
     timer = 2 * run.roles.raising.shape[0] + sm
     tile = run.roles.raising[sm]
     if tile == NO_TILE or run.timers.when_ns[timer] < np.inf:
         return
     if run.fluid.flow[sm] == NOWHERE or run.roles.passing[sm] > 2 * tile + 1:
-        in_shared_room_ns = run.fluid.level[OCCUPANCY] / run.fluid.drain
-        set_timer(run.timers, timer, now + in_shared_room_ns + run.rules.raise_ns)
+        set_timer(run.timers, timer, now + access_wait_ns(run.fluid) + run.rules.raise_ns)
 
 
 @event_kernel
