@@ -294,7 +294,7 @@ class TestRaisingCounters:
 
 
 def test_a_counter_is_raised_behind_what_waits_in_the_shared_room() -> None:
-    """Where the SMs' rooms are known. Half of another SM's 300 bytes are left there; they leave at 1 byte/ns."""
+    """Where the SMs' rooms are known: half of another SM's 300 bytes are left there, and leave at R."""
     streams = replace(
         independent_streams(np.arange(3), np.array([0.0, 0.0]), remote_bytes=np.array([300.0, 0.0])),
         signals=np.array([-1, 0], np.int32),
