@@ -177,9 +177,7 @@ def test_a_gpu_that_is_no_number_is_refused() -> None:
 
 
 def test_a_recording_that_is_not_shipped_is_named() -> None:
-    with pytest.raises(
-        UsageError, match=r"no recording named 'b200-peer' is shipped \(there is: h200"
-    ):
+    with pytest.raises(UsageError, match=r"no recording named 'b200-peer' is shipped \(there is: h200"):
         open_replay("b200-peer")
 
 

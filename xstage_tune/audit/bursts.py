@@ -130,7 +130,7 @@ def burst_terms(
         ),
         peak_outstanding_bytes=peak,
         shared_room_bytes=room,
-        operand_wait_ns=None if room is None else _operand_wait(peak, room, drain),
+        operand_wait_ns=None if room is None else _operand_wait(peak, drain),
     )
 
 
@@ -141,11 +141,10 @@ def _shared_room(platform: PlatformProfile, flavour: StoreFlavour) -> Figure | N
     return Figure(value, Basis.DERIVED, "what Q does not grow by with the producers")
 
 
-def _operand_wait(peak: Figure, room: Figure, drain: Figure) -> Figure:
-    """What is outstanding beyond the shared room drains in front of the SMs' loads."""
-    beyond_bytes = max(0.0, peak.value - room.value)
-    wait_ns = burst_gap.drain_ns(volume_bytes=beyond_bytes, drain_bytes_per_s=drain.value)
-    return derived(float(wait_ns), "[q_peak - shared room]+ / R", peak, room)
+def _operand_wait(peak: Figure, drain: Figure) -> Figure:
+    """All that is outstanding drains in front of the SMs' loads."""
+    wait_ns = burst_gap.drain_ns(volume_bytes=peak.value, drain_bytes_per_s=drain.value)
+    return derived(float(wait_ns), "q_peak / R", peak)
 
 
 def _free_issue(

@@ -139,9 +139,7 @@ class Archive(Generic[Manifest]):
             raise self.damaged(f"run {number} has no spans")
         begin, middle, end = self._places[number]
         try:
-            return SpanTable(
-                decode_spans(self._tables[begin:middle]), decode_lanes(self._tables[middle:end])
-            )
+            return SpanTable(decode_spans(self._tables[begin:middle]), decode_lanes(self._tables[middle:end]))
         except ChunkError as error:
             raise self.damaged(f"run {number}: {error}") from None
 

@@ -9,13 +9,12 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from xstage_tune.audit.bursts import BurstTerms
 from xstage_tune.audit.figures import Figure
 from xstage_tune.audit.moe import MoeAudit
 from xstage_tune.audit.prediction import SchedulePrediction
 from xstage_tune.audit.run import Audit
 from xstage_tune.configs.loader import config_keys
-from xstage_tune.configs.schema import MegaMoeConfig
+from xstage_tune.configs.schema import AttentionConfig, MegaMoeConfig
 from xstage_tune.report.format import byte_count, duration, percent, rate
 from xstage_tune.report.study_words import workload_words
 from xstage_tune.report.tables import Column, TableData, render_table
@@ -143,7 +142,7 @@ def verdict_table(audit: Audit) -> TableData:
             f"of Q = {byte_count(burst.capacity_bytes.value)}",
         ),
     ]
-    rows += _operand_loads(burst) + _short_lead(audit)
+    rows += _operand_loads(audit) + _short_lead(audit)
     sections = frozenset({1, len(rows)})
     for action in audit.actions:
         assumed = f" ({action.limit.basis.label})" if action.limit else ""
@@ -166,15 +165,16 @@ def _with_workload(table: TableData, audit: Audit, overrides: Sequence[str]) -> 
     return replace(table, rows=(("workload", words), *table.rows), sections=sections)
 
 
-def _operand_loads(burst: BurstTerms) -> list[tuple[str, str]]:
-    """What the equations leave out: loads wait behind the stores that have no place in the shared room."""
-    room, wait = burst.shared_room_bytes, burst.operand_wait_ns
-    if not (room and wait and wait.value > 0):
+def _operand_loads(audit: Audit) -> list[tuple[str, str]]:
+    """What the equations leave out: loads wait behind the stores that are outstanding."""
+    wait, config = audit.burst.operand_wait_ns, audit.config
+    paced = isinstance(config, AttentionConfig) and config.paces_stores
+    if paced or not (wait and wait.value > 0):
         return []
     words = (
-        f"wait up to {duration(wait.value)} behind a burst, less what is loaded ahead: only "
-        f"{byte_count(room.value)} of Q are not in front of them. The predictions below leave that out; "
-        "search and its simulation do not"
+        f"wait up to {duration(wait.value)} behind a burst, less what is loaded ahead: all that is "
+        "outstanding drains in front of them. The predictions below leave that out; search and its "
+        "simulation do not"
     )
     return [("operand loads", words)]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import ceil, isfinite
 
 from xstage_tune.configs.schema import AttentionConfig
 from xstage_tune.devices.tile_times import attention_tile_times, local_store_bytes_per_ns
@@ -89,7 +90,8 @@ def attention_load(
     row_bytes = workload.head_dim * OUTPUT_BYTES
     tiles = workload.local_heads * -(-workload.tokens // config.block_m)
     drain_bytes_per_ns = platform.drain.bytes_per_s / 1e9
-    beyond_room = min(sms, tiles) * size * fraction - shared_room_bytes(platform, config.store_flavour)
+    outstanding_ns = min(sms, tiles) * size * fraction / drain_bytes_per_ns
+    waits = isfinite(shared_room_bytes(platform, config.store_flavour))
     return AttentionLoad(
         tiles=tiles,
         sms=sms,
@@ -100,9 +102,16 @@ def attention_load(
         free_issue_ns=float(issue_ns(platform, config.store_flavour, sms, size * fraction))
         if fraction > 0
         else 0.0,
-        remote_bytes=float(workload.local_heads * workload.tokens * row_bytes) * fraction,
+        remote_bytes=float(workload.local_heads * row_bytes) * _remote_rows(workload),
         drain_bytes_per_ns=drain_bytes_per_ns,
         capacity_bytes=float(capacity_bytes(platform, config.store_flavour, sms)),
-        operand_wait_ns=max(0.0, beyond_room / drain_bytes_per_ns - config.kv_stages * times.kv_tile_ns),
+        operand_wait_ns=max(0.0, outstanding_ns - config.kv_stages * times.kv_tile_ns) if waits else 0.0,
         paced=config.paces_stores,
     )
+
+
+def _remote_rows(workload: AttentionWorkload) -> float:
+    """Rows of a head that leave: those of other ranks, whose tokens are whole; or a given fraction."""
+    if workload.remote_fraction is None:
+        return workload.tokens - ceil(workload.tokens / workload.degree)
+    return workload.tokens * workload.remote_fraction

@@ -19,10 +19,11 @@ head lets its local ones pass. Beside saturating producers of its port an H200's
 stores) and 25 us (bulk copies) for the acceptance of 16 KB of local bytes, here 8 and 20; beside those of
 other ports not at all, here neither.
 
-*Loads wait too.* What a mainloop loads leaves the SM behind the stores in its own room. So a backlog there
-that lasts longer than the operands loaded ahead stops the mainloop (``load_cover_ns``); a skeleton's spin
-goes on. On an H200 an attention's Q-loop that follows a burst of 3.8 MB to the host takes 65 us longer, of
-72 us that the burst drains.
+*Loads wait too.* What a mainloop loads leaves the SM behind the stores in its own room, and then waits
+behind all that is outstanding, as in one queue. So a backlog that lasts longer than the operands loaded
+ahead stops the mainloop (``load_cover_ns``); a skeleton's spin goes on. On an H200 an attention's Q-loop that
+follows a burst of 3.8 MB to the host takes 57 to 62 us longer, of 70 us that the burst drains, here 66; since
+all SMs wait for the last one, their bursts stay aligned from round to round.
 
 *How Q is divided.* ``platforms.rooms`` reads the shared part off how Q grows with K. A platform that was
 calibrated at one K tells nothing of it: there all of Q is shared. How long a counter takes to be raised

@@ -20,7 +20,9 @@ PEAK = 2  # most bytes held in all rooms up to UPDATED
 INFLOW = 3  # bytes/ns that enter it since UPDATED
 UPDATED = 4  # ns: time up to which the state is integrated
 CHANGE = 5  # ns: next event of the queue, infinity for none
-OFFERED = 6  # remote bytes of all bursts offered
+OFFERED = 6  # remote bytes of all bursts offered, but for paced ones, which wait nowhere below R
+ENTERED = 7  # of these, bytes that have entered the shared room up to UPDATED
+ENTERING = 8  # bytes/ns of these since UPDATED
 
 # Slots of ``Fluid.mark``.
 LIVE = 0  # number of live flow classes
@@ -43,6 +45,7 @@ class Fluid(NamedTuple):
     share: NDArray[np.float64]  # [branches]
     burst: NDArray[np.float64]  # [sizes] bytes
     remote: NDArray[np.bool_]  # [sizes] False: bytes for the GPU's own memory, which only take their turn
+    paced: NDArray[np.bool_]  # [sizes] spread over more than T0
     rate: NDArray[np.float64]  # [sizes] injection without backpressure, burst / T0 unless it is paced
     level: NDArray[np.float64]
     mark: NDArray[np.int64]
@@ -104,7 +107,8 @@ def new_fluid(
     # Of a burst there are a begin, the end of its T0, and up to two goals; the queue fills at most once per
     # goal, and runs empty at most once per begin.
     rows = 8 * traced_bursts + 8 if traced_bursts else 0
-    level = np.zeros(7)
+    level = np.zeros(9)
+    free_ns = drain.free_issue_ns(burst_bytes)
     level[CHANGE] = np.inf
     return Fluid(
         drain=drain.drain_bytes_per_s / NS_PER_S,
@@ -114,7 +118,8 @@ def new_fluid(
         share=np.asarray(drain.branch_share, np.float64),
         burst=np.asarray(burst_bytes, np.float64),
         remote=np.array(np.broadcast_to(remote, sizes), np.bool_),
-        rate=burst_bytes / np.maximum(drain.free_issue_ns(burst_bytes), paced_ns),
+        paced=np.array(np.broadcast_to(paced_ns > free_ns, sizes), np.bool_),
+        rate=burst_bytes / np.maximum(free_ns, paced_ns),
         level=level,
         mark=np.zeros(4, np.int64),
         branch=np.asarray(drain.branch_of_sm, np.int64),
@@ -166,33 +171,41 @@ def advance(fluid: Fluid, now_ns: float) -> None:
     for k in range(fluid.mark[LIVE]):
         flow = fluid.live[k]
         fluid.work[flow] += fluid.slope[flow] * step
-    accepted = level[ACCEPTED]
+    entered = level[ENTERED]
     level[ACCEPTED] += level[INFLOW] * step
+    level[ENTERED] += level[ENTERING] * step
     if fluid.mark[LIMITED] == 0:
         net = level[INFLOW] - fluid.drain
         occupancy = level[OCCUPANCY] + net * step
         if occupancy <= 0.0:
             if level[OCCUPANCY] > 0.0:
                 until_empty = -level[OCCUPANCY] / net
-                held = _held(fluid, 0.0, accepted + level[INFLOW] * until_empty)
+                held = _held(fluid, 0.0, entered + level[ENTERING] * until_empty)
                 _trace(fluid, level[UPDATED] + until_empty, held)
             occupancy = 0.0
         level[OCCUPANCY] = min(occupancy, fluid.capacity)
     level[UPDATED] = now_ns
-    held = _held(fluid, level[OCCUPANCY], level[ACCEPTED])
+    held = held_bytes(fluid)
     level[PEAK] = max(level[PEAK], held)
     _trace(fluid, now_ns, held)
 
 
 @event_kernel
-def _held(fluid: Fluid, occupancy: float, accepted: float) -> float:
+def held_bytes(fluid: Fluid) -> float:
+    """Bytes in all rooms at the time of the last event."""
+    held: float = _held(fluid, fluid.level[OCCUPANCY], fluid.level[ENTERED])
+    return held
+
+
+@event_kernel
+def _held(fluid: Fluid, occupancy: float, entered: float) -> float:
     """Bytes in all rooms, as if a producer could use another's own room.
 
     Args:
         occupancy: of the shared room.
-        accepted: bytes that have entered it.
+        entered: bytes of the offered bursts that have entered it.
     """
-    in_own_rooms = min(fluid.level[OFFERED] - accepted, fluid.own_rooms)
+    in_own_rooms = min(fluid.level[OFFERED] - entered, fluid.own_rooms)
     held: float = occupancy + max(in_own_rooms, 0.0)
     return held
 
@@ -209,7 +222,7 @@ def _trace(fluid: Fluid, now_ns: float, occupancy: float) -> None:
 @event_kernel
 def offer_burst(fluid: Fluid, size: int) -> None:
     """Count a burst that is being issued, whether or not those before it have left its producer's room."""
-    if fluid.remote[size]:
+    if fluid.remote[size] and not fluid.paced[size]:
         fluid.level[OFFERED] += fluid.burst[size]
 
 
@@ -278,8 +291,7 @@ def take_change(fluid: Fluid) -> int:
     # The event's own quantity is set, not integrated, so rounding can never leave it just short.
     if cause == QUEUE_FULL:
         fluid.level[OCCUPANCY] = fluid.capacity
-        held = _held(fluid, fluid.capacity, fluid.level[ACCEPTED])
-        fluid.level[PEAK] = max(fluid.level[PEAK], held)
+        fluid.level[PEAK] = max(fluid.level[PEAK], held_bytes(fluid))
     else:
         fluid.work[cause] = fluid.target[fluid.first[cause]]
     return cause

@@ -7,6 +7,7 @@ import numpy as np
 from xstage_tune.devices.simulator.fluid import (
     CAUSE,
     CHANGE,
+    ENTERING,
     INFLOW,
     LIMITED,
     LIVE,
@@ -42,6 +43,7 @@ def set_rates(fluid: Fluid) -> None:
             else:
                 fluid.turn[branch] = np.inf
         _take_turns(fluid)
+    level[ENTERING] = _entering(fluid)
     _find_change(fluid)
 
 
@@ -103,6 +105,18 @@ def _take_turns(fluid: Fluid) -> None:
         if not fluid.remote[fluid.flow_size[flow]] and flow % (fluid.member.shape[1] + 1) > 0:
             turn = fluid.turn[fluid.flow_branch[flow]] * fluid.flow_weight[flow]
             fluid.slope[flow] = min(fluid.slope[flow], turn)
+
+
+@event_kernel
+def _entering(fluid: Fluid) -> float:
+    """Bytes/ns of bursts that are not paced."""
+    total = 0.0
+    for k in range(fluid.mark[LIVE]):
+        flow = fluid.live[k]
+        size = fluid.flow_size[flow]
+        if fluid.remote[size] and not fluid.paced[size]:
+            total += fluid.active[flow] * fluid.slope[flow]
+    return total
 
 
 @event_kernel

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from xstage_tune.devices.simulator.fluid import NOBODY, NOWHERE, access_wait_ns, advance
+from xstage_tune.devices.simulator.fluid import NOBODY, NOWHERE, access_wait_ns, advance, held_bytes
 from xstage_tune.devices.simulator.jit import event_kernel
 from xstage_tune.devices.simulator.pipeline_state import (
     ON_COUNTER,
@@ -52,16 +52,20 @@ def _starves_at(sm: int, run: Pipeline) -> float:
 
 @event_kernel
 def feed(sm: int, now: float, run: Pipeline) -> None:
-    """The SM's own room is empty: operands arrive again, and what the mainloop missed it does now."""
+    """The SM's own room is empty: loads leave, and what the mainloop misses until they return it does then.
+
+    On their way they wait behind all that is outstanding, as in one queue.
+    """
     running = run.roles.mainloop[sm] == TO_END or run.roles.mainloop[sm] == TO_SLOT
     starved_at = _starves_at(sm, run)
     due = run.timers.when_ns[sm] if np.isnan(run.roles.starved_at[sm]) else run.roles.starved_at[sm]
+    fed_at = now + held_bytes(run.fluid) / run.fluid.drain
     # A role that has ended its last tile has no timer any more.
-    if not running or starved_at >= now or due == np.inf:
+    if not running or starved_at >= fed_at or due == np.inf:
         return
     run.roles.starved_at[sm] = np.nan
-    run.times.starved[run.roles.current[sm]] += now - starved_at
-    set_timer(run.timers, sm, due + now - starved_at)
+    run.times.starved[run.roles.current[sm]] += fed_at - starved_at
+    set_timer(run.timers, sm, due + fed_at - starved_at)
 
 
 @event_kernel
