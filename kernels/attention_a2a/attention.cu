@@ -26,9 +26,7 @@ __device__ __forceinline__ void consume(const AttentionArguments& arguments, con
         q_loop.run(output);
         writer.write(arguments, grid.rows_per_rank(), tile, index, output, spans);
     }
-    if (kAwaitCopies || !arguments.complete) {
-        writer.finish(arguments.complete);
-    }
+    writer.finish(arguments.complete);
     if (kRecordSpans) {
         writer.wait_until_issued(index);  // the lane's end is the sender's
     }
@@ -37,9 +35,6 @@ __device__ __forceinline__ void consume(const AttentionArguments& arguments, con
         named_barrier_sync(kStoredBarrier, kStoringThreads);
         if (consumer == 0 && threadIdx.x % kWarpgroupThreads == 0) {
             complete_epoch(arguments);
-        }
-        if (!kAwaitCopies) {
-            writer.finish(false);
         }
     }
 }

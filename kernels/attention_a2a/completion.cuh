@@ -12,32 +12,21 @@
 
 namespace xstage {
 
-#ifndef OMIT_COMPLETION
-#define OMIT_COMPLETION 0
+#ifndef OMIT_SIGNAL
+#define OMIT_SIGNAL 0
 #endif
 
-constexpr bool kFence = OMIT_COMPLETION != 1;
-constexpr bool kSignal = OMIT_COMPLETION != 2;
-constexpr bool kAwaitCopies = OMIT_COMPLETION != 3;
-
 __device__ __forceinline__ void signal_ranks(const AttentionArguments& arguments, u32 epoch) {
-    for (u32 rank = 0; kSignal && rank < arguments.ranks; ++rank) {
-        if (kFence) {
-            store_release_system(arguments.signal[rank], epoch);
-        } else {
-            store_relaxed_system(arguments.signal[rank], epoch);
-        }
+    for (u32 rank = 0; !OMIT_SIGNAL && rank < arguments.ranks; ++rank) {
+        store_release_system(arguments.signal[rank], epoch);
     }
 }
 
 // One thread of a CTA, after a barrier with all that stored, each of whom has seen its own copies complete.
 __device__ void complete_epoch(const AttentionArguments& arguments) {
     EpochState* state = arguments.epochs;
-    if (kFence) {
-        fence_system();
-    }
-    const u32 arrived = kFence ? fetch_add_gpu(&state->arrived, 1) : fetch_add_relaxed_gpu(&state->arrived, 1);
-    if (arrived + 1 == gridDim.x) {
+    fence_system();
+    if (fetch_add_gpu(&state->arrived, 1) + 1 == gridDim.x) {
         const u32 epoch = state->epoch + 1;
         signal_ranks(arguments, epoch);
         state->epoch = epoch;

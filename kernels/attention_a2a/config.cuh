@@ -10,7 +10,7 @@
 //                    spread over the next Q-loop; 1 tensor copies out of the staging buffer
 //   RECORD_SPANS     1 records the spans of every tile
 //   SHARED_BYTES     what the host reserves of shared memory, which must be what is used here
-//   OMIT_COMPLETION  0; 1 leaves the fence out and 2 the signal: wrong kernels, on which the checks are tested
+//   OMIT_SIGNAL      0; 1 makes a wrong kernel, on which the check of the completion is tested
 //
 //   block_m  consumers  registers a thread  what limits block_n at head_dim 128
 //   128      2          240                 176: shared memory (208 KiB with two stages)

@@ -13,10 +13,6 @@ __device__ __forceinline__ void store_release_system(u32* word, u32 value) {
     asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(word), "r"(value) : "memory");
 }
 
-__device__ __forceinline__ void store_relaxed_system(u32* word, u32 value) {
-    asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(word), "r"(value) : "memory");
-}
-
 __device__ __forceinline__ u32 load_acquire_system(const u32* word) {
     u32 value;
     asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(word) : "memory");
@@ -28,13 +24,6 @@ __device__ __forceinline__ u32 load_acquire_system(const u32* word) {
 __device__ __forceinline__ u32 fetch_add_gpu(u32* word, u32 value) {
     u32 before;
     asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], %2;" : "=r"(before) : "l"(word), "r"(value) : "memory");
-    return before;
-}
-
-// The same without any order.
-__device__ __forceinline__ u32 fetch_add_relaxed_gpu(u32* word, u32 value) {
-    u32 before;
-    asm volatile("atom.relaxed.gpu.global.add.u32 %0, [%1], %2;" : "=r"(before) : "l"(word), "r"(value) : "memory");
     return before;
 }
 

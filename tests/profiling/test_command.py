@@ -140,7 +140,7 @@ def test_the_local_control_has_no_prediction(run_cli: RunCli, monkeypatch: pytes
         ((*SMALL, "--device", "simulator"), 2, "--device 'simulator' is unknown"),
         ((*SMALL, "--device", "replay:./absent.xsprof"), 2, "takes no --workload, --set"),
         (("--device", "replay:./absent.xsprof"), 2, "no recording at absent.xsprof"),
-        (("--device", "replay:none"), 2, "'none' is no file ending in .xsprof"),
+        (("--device", "replay:none"), 2, "no recording named 'none' is shipped"),
     ],
 )
 def test_bad_arguments_are_one_clear_complaint(

@@ -6,6 +6,7 @@ import zipfile
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
+from statistics import median
 
 import numpy as np
 import pytest
@@ -14,14 +15,18 @@ from tests.configs.cases import attention, attention_config
 from tests.h200 import H200
 from tests.profiling.gpu import ScriptedProfiles
 from xstage_tune.devices.archive import ArchiveWriter, new_archive
-from xstage_tune.devices.attention_profiles import IMPLEMENTATIONS, ProfileLaunch
+from xstage_tune.devices.attention_profiles import IMPLEMENTATIONS, CheckFigures, ProfileLaunch
 from xstage_tune.devices.attention_recording import PROFILE, RecordedLaunch, record_launch
 from xstage_tune.devices.attention_replay import ReplayedProfiles
 from xstage_tune.devices.launch_recording import LaunchManifest, new_manifest
+from xstage_tune.devices.open_profiles import open_replay
 from xstage_tune.devices.skeleton_replay import ReplayedSkeletons
 from xstage_tune.errors import UsageError
 from xstage_tune.platforms.loader import load_platform
+from xstage_tune.profiling.prediction import predict
+from xstage_tune.profiling.procedure import profile
 from xstage_tune.profiling.request import ProfileRequest, request_from_keys
+from xstage_tune.profiling.result import Outcome, conclude
 
 REQUEST = ProfileRequest(attention(tokens=1024), load_platform("h200-host"), attention_config(), "host")
 CASE = REQUEST.case_at(None)
@@ -106,3 +111,46 @@ def test_an_error_leaves_no_file(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="stopped"):
         stop()
     assert not file.exists()
+
+
+def test_the_shipped_run_of_an_h200_agrees_with_what_was_predicted() -> None:
+    """Paced stores to the host: E_res is the last round's drain, T_RS what a consumer spends on staging."""
+    device = open_replay("")
+    request = request_from_keys(device.request, "the shipped recording")
+    watching = Watching()
+    profile(device, request, watching)
+    assert all(one.figures.place == "" for one in watching.launches if isinstance(one.figures, CheckFigures))
+    outcomes = [
+        Outcome(one.case.label, one.implementation, one.figures, one.verification)
+        for one in watching.launches
+    ]
+    predictions = {value: predict(request, value) for value in request.values()}
+    result = conclude(request, outcomes, predictions, run_id="", device="H200", device_name="H200")
+    assert [point.case.tokens for point in result.points] == [1024 << step for step in range(7)]
+    errors = []
+    for point in result.points:
+        assert point.speedup("serial-copy") > 1  # type: ignore[operator]
+        issue = point.compared()["issue_ns"]
+        assert issue.measured is not None
+        assert issue.simulated is not None
+        errors.append(abs(issue.simulated / issue.measured - 1))
+    assert median(errors) <= 0.1
+    # One round of tiles or two: nothing but the drain of what no Q-loop follows, of which the start of the next
+    # kernel hides some us.
+    for point in result.points[:4]:
+        residual = point.compared()["residual_ns"]
+        assert residual.measured is not None
+        assert residual.simulated == pytest.approx(residual.measured, abs=5e3)
+
+
+class Watching:
+    """Keeps every launch."""
+
+    def __init__(self) -> None:
+        self.launches: list[ProfileLaunch] = []
+
+    def planned(self, total_launches: int) -> None:
+        self.total = total_launches
+
+    def done(self, launch: ProfileLaunch) -> None:
+        self.launches.append(launch)

@@ -52,7 +52,7 @@ class AttentionA2A:
         softmax_scale: by default ``head_dim ** -0.5``.
         record_spans: build the variant that records, for every tile and consumer warpgroup, the Q-loop, the
             wait for a staging slot and the issue of its stores.
-        omit_completion: for tests of the completion check: a kernel that leaves a part out.
+        omit_signal: for a test of the completion's check: a kernel that signals nothing.
 
     Raises:
         UsageError: the kernel has no such variant, it spills, or the scale is not positive.
@@ -67,7 +67,7 @@ class AttentionA2A:
         *,
         softmax_scale: float | None = None,
         record_spans: bool = False,
-        omit_completion: int = 0,
+        omit_signal: bool = False,
     ) -> None:
         _require_hopper(device)
         scale = shape.head_dim**-0.5 if softmax_scale is None else softmax_scale
@@ -77,7 +77,7 @@ class AttentionA2A:
         self.config = config
         self._scale_log2 = scale * log2(e)
         variant = attention_variant(
-            config, shape.head_dim, record_spans=record_spans, omit_completion=omit_completion
+            config, shape.head_dim, record_spans=record_spans, omit_signal=omit_signal
         )
         self.compiled = _compile(variant)
         _require_clean(self.compiled, config)

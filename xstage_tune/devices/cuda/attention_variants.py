@@ -37,17 +37,12 @@ _FLAVOUR_MACRO: dict[StoreFlavour, int] = {"st.v4": 0, "tma": 1}
 #: ``TileOrder`` of ``tile_order.cuh``.
 TILE_ORDER_NUMBER: dict[TileOrder, int] = {"sequential": 0, "rotated": 1, "spread": 2}
 
-#: The completion check's mutants: which part of the completion is left out.
-OMIT_FENCE = 1
-OMIT_SIGNAL = 2
-OMIT_AWAITING_COPIES = 3
-
 #: The two kernels beside the attention: deferred signals and waits.
 EPOCHS = KernelVariant("attention_a2a/epochs.cu", ("signal_epoch", "wait_for_epoch"))
 
 
 def attention_variant(
-    config: AttentionConfig, head_dim: int, *, record_spans: bool = False, omit_completion: int = 0
+    config: AttentionConfig, head_dim: int, *, record_spans: bool = False, omit_signal: bool = False
 ) -> KernelVariant:
     """The kernel of a config. The tile order is an argument of its launches, so it makes no difference here.
 
@@ -68,7 +63,7 @@ def attention_variant(
             "STORE_FLAVOUR": _FLAVOUR_MACRO[config.store_flavour],
             "RECORD_SPANS": int(record_spans),
             "SHARED_BYTES": shared,
-            "OMIT_COMPLETION": omit_completion,
+            "OMIT_SIGNAL": int(omit_signal),
         },
     )
 

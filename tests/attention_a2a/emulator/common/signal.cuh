@@ -7,9 +7,7 @@ namespace xstage {
 
 inline void fence_system() {}
 inline void store_release_system(u32* word, u32 value) { *word = value; }
-inline void store_relaxed_system(u32* word, u32 value) { *word = value; }
 inline u32 load_acquire_system(const u32* word) { return *word; }
 inline u32 fetch_add_gpu(u32* word, u32 value) { return (*word += value) - value; }
-inline u32 fetch_add_relaxed_gpu(u32* word, u32 value) { return fetch_add_gpu(word, value); }
 
 }  // namespace xstage
