@@ -24,7 +24,8 @@ def terms(platform: PlatformProfile, producers: int, size: float) -> BurstTerms:
 
 
 def passes(platform: PlatformProfile, producers: int, size: float, gap_ns: float) -> bool:
-    return bool(terms(platform, producers, size).design_test(gap_ns).satisfied)
+    burst = terms(platform, producers, size)
+    return burst.rate_ok(gap_ns) and burst.capacity_ok
 
 
 @settings(deadline=None, max_examples=25)

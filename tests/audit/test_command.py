@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import RunCli
+from xstage_tune.errors import ExitCode
 
 PAPER = ("--workload", "fa-a2a/paper", "--platform", "paper-nvlink5")
 FLASH = ("--workload", "megamoe/deepseek-v4-flash", "--platform", "paper-nvlink5")
@@ -180,3 +181,35 @@ def test_an_audit_says_how_long_operand_loads_wait_where_the_platform_can_tell(r
     unknown = json.loads(run_cli(*arguments, "paper-nvlink5", "--format", "json").stdout)
     assert (unknown["shared_room_bytes"], unknown["operand_wait_ns"]) == (None, None)
     assert "operand loads" not in run_cli(*arguments, "paper-nvlink5").stdout
+
+
+def test_paced_stores_leave_nothing_to_reshape_where_the_q_loop_drains_them(
+    run_cli: RunCli, tmp_path: Path
+) -> None:
+    """V/R is 81.5 us, and the Q-loop 184 at 16,384 tokens, 46 at 4,096."""
+    file = tmp_path / "paced.toml"
+    file.write_text(
+        'kind = "attention"\nblock_m = 128\nblock_n = 160\nkv_stages = 2\noutput_staging = "dedicated-x1"\n'
+        'tile_order = "rotated"\nstore_flavour = "st.v4"\n'
+    )
+    asked = ("audit", "-w", "fa-a2a/paper", "-p", "h200-host", "--config", str(file), "--format", "json")
+    found = json.loads(run_cli(*asked, "--set", "tokens=16384").stdout)
+    assert found["verdict"] == "piggyback"
+    assert found["peak_outstanding_bytes"] == found["operand_wait_ns"] == 0
+    paced = found["predicted"]["piggyback"]
+    assert (paced["stall_ns"], paced["residual_ns"]) == (0, 0)
+    assert paced["span_ns"] == 780
+    assert paced["completion_coupled"]["period_ns"] == found["gap_ns"]
+    short = run_cli(*asked, "--set", "tokens=4096", "--strict")
+    assert short.exit_code == ExitCode.FINDING
+    assert json.loads(short.stdout)["predicted"]["piggyback"]["stall_ns"] > 30e3
+
+
+def test_the_answer_of_a_study_is_audited(run_cli: RunCli, own_store: Path) -> None:
+    attention = ("-w", "fa-a2a/paper", "-p", "h200-host", "--format", "json")
+    best = json.loads(run_cli("search", *attention, "--trials", "3").stdout)["best"]["config"]
+    assert own_store.exists()
+    assert json.loads(run_cli("audit", *attention, "--config", "study:latest").stdout)["config"] == best
+    unknown = run_cli("audit", *attention, "--config", "study:nosuch")
+    assert unknown.exit_code == ExitCode.USAGE
+    assert "nosuch" in unknown.stderr

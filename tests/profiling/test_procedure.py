@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,11 +18,11 @@ from xstage_tune.devices.attention_profiles import (
 )
 from xstage_tune.devices.base import Verification
 from xstage_tune.emulation.sweep import parse_sweep
-from xstage_tune.errors import UsageError
+from xstage_tune.errors import FindingError, UsageError
 from xstage_tune.launch_order import balanced
 from xstage_tune.platforms.loader import load_platform
 from xstage_tune.profiling.prediction import predict
-from xstage_tune.profiling.procedure import profile
+from xstage_tune.profiling.procedure import profile, require_right
 from xstage_tune.profiling.request import ProfileRequest, request_from_keys
 from xstage_tune.profiling.result import Outcome, ProfileResult, conclude
 
@@ -112,11 +113,12 @@ def test_predictions_are_those_of_the_audit() -> None:
 def concluded(
     asked: ProfileRequest, times_ns: dict[int | None, dict[Implementation, float]]
 ) -> ProfileResult:
-    """A result with one sample of each time."""
+    """A result with three equal samples of each time."""
     outcomes = [
         Outcome(asked.case_at(value).label, one, ReplayFigures(10, time_ns), Verification(0, 0))
         for value, times in times_ns.items()
         for one, time_ns in times.items()
+        for _ in range(3)
     ]
     predictions = dict.fromkeys(asked.values())
     return conclude(asked, outcomes, predictions, run_id="run", device="GPU", device_name="GPU")
@@ -143,6 +145,9 @@ def test_residuals_are_of_one_repeat_each_so_that_drifting_clocks_drop_out() -> 
     (point,) = conclude(asked, outcomes, {None: None}, run_id="run", device="GPU", device_name="GPU").points
     assert point.residual_ns() == pytest.approx(2.4)
     assert point.hiding_ratio("serial-direct") == pytest.approx(0.8)
+    low, high = point.residual_ci95_ns() or (0.0, 0.0)
+    assert (low, high) == pytest.approx((2.0, 3.0))
+    assert not point.is_hidden()
 
 
 def test_there_is_nothing_to_hide_where_serial_takes_no_longer() -> None:
@@ -172,3 +177,26 @@ def test_an_interrupted_run_has_what_it_came_to() -> None:
     assert point.time_ns("fused") is None
     assert point.keys()["implementations"] == {}
     assert result.residual_ends_tokens() is None
+
+
+@pytest.mark.parametrize(
+    ("figures", "found", "complaint"),
+    [
+        (CheckFigures(None, ""), Verification(64, 8), "bytes differ; 8 of 64"),
+        (CheckFigures(None, ""), Verification(0, 0), "nothing was checked"),
+        (CheckFigures(0.5, ""), Verification(64, 0), "relative error 0.5 against fp32"),
+        (CheckFigures(float("nan"), ""), Verification(64, 0), "relative error nan"),
+        (
+            CheckFigures(None, "token 3, head 0: not written"),
+            Verification(64, 2),
+            "token 3, head 0: not written",
+        ),
+    ],
+)
+def test_a_check_that_says_anything_wrong_is_refused(
+    figures: CheckFigures, found: Verification, complaint: str
+) -> None:
+    launch = ScriptedProfiles().prepare(request().case_at(None)).check("fused")
+    with pytest.raises(FindingError, match=complaint):
+        require_right(replace(launch, figures=figures, verification=found))
+    require_right(replace(launch, figures=CheckFigures(0.002, ""), verification=Verification(64, 0)))

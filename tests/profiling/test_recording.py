@@ -135,8 +135,8 @@ def test_the_shipped_run_of_an_h200_agrees_with_what_was_predicted() -> None:
         assert issue.simulated is not None
         errors.append(abs(issue.simulated / issue.measured - 1))
     assert median(errors) <= 0.1
-    # One round of tiles or two: nothing but the drain of what no Q-loop follows, some us of which the start of
-    # the next kernel hides.
+    # One round of tiles or two: nothing but the drain of what no Q-loop follows, some us of which the next
+    # kernel's start hides.
     for point in result.points[:4]:
         residual = point.compared()["residual_ns"]
         assert residual.measured is not None

@@ -65,7 +65,7 @@ def attention_actions(
 
 
 def _passes(burst: BurstTerms, prediction: SchedulePrediction) -> bool:
-    return bool(burst.design_test(prediction.gap_ns.value).satisfied)
+    return burst.rate_ok(prediction.gap_ns.value) and burst.capacity_ok
 
 
 def _piggyback() -> Action:

@@ -19,7 +19,9 @@ from xstage_tune.audit.prediction import (
 )
 from xstage_tune.audit.tile_times import QLoopTimes, q_loop_times
 from xstage_tune.configs.schema import AttentionConfig
+from xstage_tune.devices.tile_times import PACED_PART_OF_Q_LOOP
 from xstage_tune.model import attention
+from xstage_tune.model.checks import NS_PER_S
 from xstage_tune.platforms.schema import PlatformProfile
 from xstage_tune.workloads.schema import OUTPUT_BYTES, AttentionWorkload
 
@@ -44,59 +46,48 @@ def audit_attention(
     """
     tiles = workload.local_heads * ceil(workload.tokens / config.block_m)
     producers = min(platform.gpu.sm_count, tiles)
-    burst = burst_terms(platform, config.store_flavour, producers, _output_tile(workload, config))
     times = q_loop_times(workload, platform, config)
-    converged = attention.converged_tokens(
-        recovery_gap_ns=burst.recovery_gap_ns.value,
-        block_n=config.block_n,
-        kv_tile_ns=times.kv_tile_ns.value,
-    )
-    return AttentionAudit(
-        burst=burst,
-        times=times,
-        converged_tokens=derived(
-            float(converged), "equation 20, b_n*G*/sigma", burst.recovery_gap_ns, times.kv_tile_ns
-        ),
-        predicted=_predict(workload, config, burst, times, ceil(tiles / producers)),
-    )
-
-
-def _predict(
-    workload: AttentionWorkload,
-    config: AttentionConfig,
-    burst: BurstTerms,
-    times: QLoopTimes,
-    bursts: int,
-) -> SchedulePrediction:
     gap = derived(
         times.fixed_ns.value + ceil(workload.tokens / config.block_n) * times.kv_tile_ns.value,
         "the Q-loop, fixed part + sigma*ceil(M/b_n)",
         times.kv_tile_ns,
         times.fixed_ns,
     )
+    burst = burst_terms(platform, config.store_flavour, producers, _output_tile(workload, config))
+    if config.paces_stores:
+        burst = burst.paced(gap, PACED_PART_OF_Q_LOOP)
+    converged = attention.converged_tokens(
+        recovery_gap_ns=burst.recovery_gap_ns.value,
+        block_n=config.block_n,
+        kv_tile_ns=times.kv_tile_ns.value,
+    )
+    predict = _predict_handed_over if config.hands_stores_over else _predict_own
+    return AttentionAudit(
+        burst=burst,
+        times=times,
+        converged_tokens=derived(
+            float(converged), "equation 20, b_n*G*/sigma", burst.recovery_gap_ns, times.kv_tile_ns
+        ),
+        predicted=predict(workload, burst, times, gap, ceil(tiles / producers)),
+    )
+
+
+def _predict_own(
+    workload: AttentionWorkload, burst: BurstTerms, times: QLoopTimes, gap: Figure, bursts: int
+) -> SchedulePrediction:
+    """The role that computes issues the burst too."""
     issue = issue_at(burst, gap)
     added = overhead(burst, issue)
-    cover = times.cover_ns
-    if config.hands_stores_over:
-        cover = derived(gap.value, "the whole Q-loop: the output has buffers of its own", gap)
-    stall = _stall(config, burst, gap, added, cover)
-    exposed = stall
-    if not config.hands_stores_over:
-        exposed = derived(
-            burst.free_issue_ns.value + stall.value, "T0 + stall: the role computes too", stall, issue
-        )
-    total_bytes = (
-        workload.local_heads
-        * workload.tokens
-        * workload.head_dim
-        * OUTPUT_BYTES
-        * workload.output_remote_fraction
+    stall_ns = attention.critical_path_overhead_ns(overhead_ns=added.value, cover_ns=times.cover_ns.value)
+    stall = derived(float(stall_ns), "equation 19, dT_iss - G_QK", added, times.cover_ns)
+    exposed = derived(
+        burst.free_issue_ns.value + stall.value, "T0 + stall: the role computes too", stall, issue
     )
-    serial_drain_ns = serial_drain(burst, total_bytes)
+    serial_drain_ns = serial_drain(burst, _total_bytes(workload))
     residual = total(bursts, exposed)
     return SchedulePrediction(
         gap_ns=gap,
-        rate_ok=bool(burst.design_test(gap.value).rate_ok),
+        rate_ok=burst.rate_ok(gap.value),
         injection_bytes_per_s=injection(burst, gap),
         issue_ns=issue,
         issue_overhead_ns=added,
@@ -105,18 +96,52 @@ def _predict(
         residual_ns=residual,
         hiding_ratio=hiding(burst, residual, serial_drain_ns),
         completion_coupled=completion_coupled(
-            burst, gap, cover, least_exposed=exposed, bursts=bursts, serial_drain_ns=serial_drain_ns
+            burst, gap, times.cover_ns, least_exposed=exposed, bursts=bursts, serial_drain_ns=serial_drain_ns
         ),
     )
 
 
-def _stall(config: AttentionConfig, burst: BurstTerms, gap: Figure, added: Figure, cover: Figure) -> Figure:
-    """dt of the Tensor Cores for each tile."""
-    if config.paces_stores:
-        value = max(0.0, burst.drain_ns.value - gap.value)
-        return derived(value, "V/R - G: stores are spread over the Q-loop", burst.drain_ns, gap)
-    stall_ns = attention.critical_path_overhead_ns(overhead_ns=added.value, cover_ns=cover.value)
-    return derived(float(stall_ns), "equation 19, dT_iss less what covers it", added, cover)
+def _predict_handed_over(
+    workload: AttentionWorkload, burst: BurstTerms, times: QLoopTimes, gap: Figure, bursts: int
+) -> SchedulePrediction:
+    """Others store what the role that computes has staged: it waits where a Q-loop is too short for that."""
+    issue = issue_at(burst, gap)
+    stall = derived(
+        max(0.0, issue.value - gap.value, burst.drain_ns.value - gap.value),
+        "what T_iss and V/R exceed the Q-loop by",
+        issue,
+        gap,
+    )
+    cover = derived(gap.value, "the whole Q-loop: the output has buffers of its own", gap)
+    asked = burst.volume_bytes.value / gap.value * NS_PER_S
+    serial_drain_ns = serial_drain(burst, _total_bytes(workload))
+    residual = total(bursts, stall)
+    return SchedulePrediction(
+        gap_ns=gap,
+        rate_ok=burst.rate_ok(gap.value),
+        injection_bytes_per_s=derived(asked, "V / G", burst.volume_bytes, gap),
+        issue_ns=issue,
+        issue_overhead_ns=derived(0.0, "others store", issue),
+        span_ns=times.staging_ns,
+        stall_ns=stall,
+        residual_ns=residual,
+        hiding_ratio=hiding(burst, residual, serial_drain_ns),
+        completion_coupled=completion_coupled(
+            burst,
+            gap,
+            cover,
+            least_exposed=stall,
+            bursts=bursts,
+            serial_drain_ns=serial_drain_ns,
+            beside=True,
+        ),
+    )
+
+
+def _total_bytes(workload: AttentionWorkload) -> float:
+    """Remote bytes of a rank."""
+    row_bytes = workload.head_dim * OUTPUT_BYTES
+    return workload.local_heads * workload.tokens * row_bytes * workload.output_remote_fraction
 
 
 def _output_tile(workload: AttentionWorkload, config: AttentionConfig) -> Figure:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isinf
 
 import numpy as np
@@ -33,9 +33,7 @@ class BurstTerms:
     drain_ns: Figure  # V/R
     recovery_gap_ns: Figure  # G*, equation 5
     peak_outstanding_bytes: Figure  # q_peak, equation 6
-    shared_room_bytes: (
-        Figure | None
-    )  # part of Q that all producers share; None where the platform cannot tell
+    shared_room_bytes: Figure | None  # part of Q that all share; None where the platform cannot tell
     operand_wait_ns: Figure | None  # how long loads may wait behind one burst; None likewise
 
     @property
@@ -50,14 +48,35 @@ class BurstTerms:
             )
         )
 
-    def design_test(self, gap_ns: float) -> burst_gap.DesignTest:
-        """Equation 10 at a gap."""
-        return burst_gap.design_test(
-            gap_ns=gap_ns,
-            free_issue_ns=self.free_issue_ns.value,
+    def rate_ok(self, gap_ns: float) -> bool:
+        """The rate bound of equation 10 at a gap, which G* is the least to hold."""
+        return gap_ns >= self.recovery_gap_ns.value
+
+    @property
+    def capacity_ok(self) -> bool:
+        """The capacity bound of equation 10."""
+        return self.peak_outstanding_bytes.value <= self.capacity_bytes.value
+
+    def paced(self, gap: Figure, part: float) -> BurstTerms:
+        """The same bursts, which warps of their own spread over ``part`` of the gap.
+
+        That is T0 as the path sees it, and leaves nothing for a load to wait behind. The gap has to drain all
+        of a burst: nothing adds to it.
+        """
+        pace = derived(max(self.free_issue_ns.value, part * gap.value), f"{part:g} of G: paced stores", gap)
+        peak_bytes = burst_gap.peak_outstanding_bytes(
+            free_issue_ns=pace.value,
             volume_bytes=self.volume_bytes.value,
             drain_bytes_per_s=self.drain_bytes_per_s.value,
-            capacity_bytes=self.capacity_bytes.value,
+        )
+        peak = derived(float(peak_bytes), "equation 6 with the pace as T0", self.volume_bytes, pace)
+        wait = self.operand_wait_ns and _operand_wait(peak, self.drain_bytes_per_s)
+        return replace(
+            self,
+            free_issue_ns=pace,
+            recovery_gap_ns=derived(self.drain_ns.value, "V/R: paced stores", self.drain_ns),
+            peak_outstanding_bytes=peak,
+            operand_wait_ns=wait,
         )
 
     def largest_burst_bytes(self, gap_ns: float) -> Figure | None:

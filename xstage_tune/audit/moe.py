@@ -134,7 +134,7 @@ def _predict(
     burst: BurstTerms, times: MoeTimes, cycle: tuple[int, int], bursts: int, serial_drain_ns: Figure
 ) -> SchedulePrediction:
     gap = _gap(times, cycle)
-    rate_ok = bool(burst.design_test(gap.value).rate_ok)
+    rate_ok = burst.rate_ok(gap.value)
     after_l1 = min(1.0, cycle[0] / cycle[1])  # part of the Linear-2 tiles that a Linear-1 tile follows
     cover = derived(
         after_l1 * times.l1_ns.value + (1 - after_l1) * times.l2_ns.value, "the next mainloop", gap

@@ -96,15 +96,21 @@ def completion_coupled(
     least_exposed: Figure,
     bursts: int,
     serial_drain_ns: Figure,
+    beside: bool = False,
 ) -> CompletionCoupled:
     """The counterfactual at a gap, where local staging covers ``cover``.
 
-    It exposes at least what the decoupled issuer exposes for each burst, ``least_exposed``.
+    It exposes at least what the decoupled issuer exposes for each burst, ``least_exposed``. ``beside``: the
+    issuer waits beside the role that computes, which goes on.
     """
     volume, rate = burst.volume_bytes.value, burst.drain_bytes_per_s.value
-    period = burst_gap.completion_coupled_period_ns(
-        gap_ns=gap.value, volume_bytes=volume, drain_bytes_per_s=rate
-    )
+    if beside:
+        period = derived(max(gap.value, burst.drain_ns.value), "max(G, V/R)", gap, burst.volume_bytes)
+    else:
+        period_ns = burst_gap.completion_coupled_period_ns(
+            gap_ns=gap.value, volume_bytes=volume, drain_bytes_per_s=rate
+        )
+        period = derived(float(period_ns), "G + V/R", gap, burst.volume_bytes)
     stall_ns = attention.completion_coupled_exposure_ns(
         volume_bytes=volume, drain_bytes_per_s=rate, latency_ns=0.0, cover_ns=cover.value
     )
@@ -112,7 +118,7 @@ def completion_coupled(
     stall = max(stall, least_exposed, key=float)
     residual = total(bursts, stall)
     return CompletionCoupled(
-        period_ns=derived(float(period), "G + V/R", gap, burst.volume_bytes),
+        period_ns=period,
         stall_ns=stall,
         residual_ns=residual,
         hiding_ratio=hiding(burst, residual, serial_drain_ns),

@@ -87,7 +87,7 @@ def audit(workload: Workload, platform: PlatformProfile, config: KernelConfig | 
         detail=detail,
         predicted=predicted,
         rate_ok=predicted[schedule].rate_ok,
-        capacity_ok=bool(detail.burst.design_test(predicted[schedule].gap_ns.value).capacity_ok),
+        capacity_ok=detail.burst.capacity_ok,
         actions=actions,
     )
 

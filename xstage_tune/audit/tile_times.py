@@ -25,11 +25,12 @@ class MoeTimes:
 
 @dataclass(frozen=True, slots=True)
 class QLoopTimes:
-    """Sigma, the fixed part of a Q-loop, and G_QK."""
+    """Sigma, the fixed part of a Q-loop, G_QK, and what a consumer spends on staging its rows."""
 
     kv_tile_ns: Figure
     fixed_ns: Figure
     cover_ns: Figure
+    staging_ns: Figure
 
 
 def moe_times(
@@ -76,4 +77,9 @@ def q_loop_times(
     cover = Figure(times.cover_ns, max(basis, Basis.DERIVED), "G_QK, the first product of a KV tile")
     if config.output_staging == "alias-q":
         cover = Figure(0.0, Basis.DERIVED, "the output holds Q's buffer, so the next tile waits")
-    return QLoopTimes(Figure(times.kv_tile_ns, basis, origin), Figure(times.fixed_ns, basis, origin), cover)
+    return QLoopTimes(
+        Figure(times.kv_tile_ns, basis, origin),
+        Figure(times.fixed_ns, basis, origin),
+        cover,
+        Figure(times.epilogue_ns, basis, origin),
+    )

@@ -38,7 +38,7 @@ SetOption = Annotated[
     typer.Option(
         "--set",
         metavar="KEY=VALUE",
-        help="Override a key of the workload, e.g. tokens_per_rank=4096; may be repeated.",
+        help="Override a key of the workload, e.g. tokens=4096 or tokens_per_rank=4096; may be repeated.",
     ),
 ]
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from xstage_tune.commands._options import FormatOption, OutputFormat, SetOption
+from xstage_tune.commands._options import FormatOption, OutputFormat, SetOption, StoreOption
 from xstage_tune.errors import FindingError
+
+if TYPE_CHECKING:
+    from xstage_tune.configs.schema import KernelConfig
 
 
 def audit(
@@ -19,10 +22,11 @@ def audit(
         str, typer.Option("--platform", "-p", metavar="NAME|FILE.toml", help="Platform it is to run on.")
     ],
     config: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Kernel config, TOML or JSON.", show_default="the default config"),
-    ] = None,
+        str,
+        typer.Option(metavar="FILE|default|study:ID", help="Kernel config; study:latest works too."),
+    ] = "default",
     overrides: SetOption = None,
+    store: StoreOption = None,
     strict: Annotated[bool, typer.Option("--strict", help="Exit 1 when a bound is violated.")] = False,
     output: FormatOption = OutputFormat.TABLE,
 ) -> None:
@@ -31,7 +35,6 @@ def audit(
     Closed forms only: no GPU, no simulation. Either verdict is an answer and exits 0, unless --strict.
     """
     from xstage_tune.audit.run import audit as run_audit
-    from xstage_tune.configs.loader import load_config
     from xstage_tune.platforms.loader import load_platform
     from xstage_tune.report.audit_tables import audit_json, audit_report
     from xstage_tune.report.emit import emit_json
@@ -41,7 +44,7 @@ def audit(
     result = run_audit(
         load_workload(workload, overrides or ()),
         load_platform(platform),
-        load_config(config) if config else None,
+        _chosen(config, store),
     )
     if output is OutputFormat.JSON:
         emit_json(audit_json(result, overrides or ()))
@@ -54,3 +57,18 @@ def audit(
             f"{result.workload.name} on {result.platform.name} violates the {violated} bound",
             result.actions[0].text if result.actions else "",
         )
+
+
+def _chosen(choice: str, store: str | None) -> KernelConfig | None:
+    """What ``--config`` names; None for the default."""
+    from xstage_tune.configs.loader import load_config
+
+    if choice == "default":
+        return None
+    if not choice.startswith("study:"):
+        return load_config(Path(choice))
+    from xstage_tune.search.journal import stored_result
+    from xstage_tune.store.facade import Store
+
+    with Store.open(store) as kept:
+        return stored_result(kept, choice.removeprefix("study:")).best.config

@@ -103,11 +103,12 @@ def _profile(
     options: ProfileOptions, which: str, store: str | None, record: Path | None, force: bool
 ) -> ProfileResult:
     from xstage_tune.devices import open_profiles
-    from xstage_tune.profiling.options import attention_workload, make_request
+    from xstage_tune.profiling.options import attention_workload, check_options, make_request
     from xstage_tune.profiling.session import run_profile
     from xstage_tune.store.facade import Store
 
     workload = attention_workload(options)
+    check_options(options)
     with closing(open_profiles.open_cuda_profiles(which)) as gpu, Store.open(store) as kept:
         request = make_request(options, workload, gpu.describe(), kept)
         return run_session(run_profile, "profiling", gpu, request, kept, record, force)

@@ -31,14 +31,11 @@ from xstage_tune.devices.simulator.megamoe import (
 from xstage_tune.devices.simulator.moe_placement import Placement, share_placement
 from xstage_tune.devices.skeletons import MoeScheduling
 from xstage_tune.devices.streams import Floats, Streams
-from xstage_tune.devices.tile_times import attention_tile_times, moe_tile_times
+from xstage_tune.devices.tile_times import PACED_PART_OF_Q_LOOP, attention_tile_times, moe_tile_times
 from xstage_tune.errors import UsageError
 from xstage_tune.platforms.schema import PlatformProfile
 from xstage_tune.workloads.routing import busiest_rank, local_tokens_per_expert
 from xstage_tune.workloads.schema import OUTPUT_BYTES, AttentionWorkload, MoeWorkload, Workload
-
-#: Part of a Q-loop over which the kernel spreads the stores of the tile before (``storer.cuh``).
-PACED_PART_OF_Q_LOOP = 7 / 8
 
 _SLOTS = {"alias-q": 1, "alias-v": 1, "dedicated-x1": 1, "dedicated-x2": 2}
 

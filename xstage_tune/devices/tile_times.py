@@ -32,6 +32,9 @@ SIGNAL_NS = 600.0
 #: From the last byte's leaving to its being visible: one way over NVLink (MSCCL++).
 COMPLETION_LATENCY_NS = 800.0
 
+#: Part of a Q-loop over which the attention kernel spreads paced stores of the tile before (``storer.cuh``).
+PACED_PART_OF_Q_LOOP = 7 / 8
+
 # Not in a platform profile, so the same everywhere. An SM's port to L2 is 64 bytes wide. A bulk copy takes
 # about half a microsecond: an L2 hit of 260 cycles (arXiv 2402.13499, H100) behind a queue of others.
 _L2_PORT_BYTES_PER_CLOCK = 64

@@ -94,6 +94,11 @@ def make_request(
     )
 
 
+def is_file_choice(choice: str) -> bool:
+    """Whether a ``--config`` names a file."""
+    return choice != DEFAULT_CONFIG and not choice.startswith(_STUDY)
+
+
 def choose_config(choice: str, workload: Workload, platform: PlatformProfile, store: Store) -> KernelConfig:
     """The config that a ``--config`` names: ``default``, ``study:ID`` or a file.
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
+from xstage_tune.configs.loader import load_config
 from xstage_tune.configs.schema import AttentionConfig
 from xstage_tune.devices.base import DeviceDescription, StorePath
-from xstage_tune.emulation.options import DEFAULT_CONFIG, choose_config
+from xstage_tune.emulation.options import DEFAULT_CONFIG, choose_config, is_file_choice
 from xstage_tune.emulation.platform_choice import choose_platform
 from xstage_tune.emulation.sweep import parse_sweep
 from xstage_tune.errors import UsageError
+from xstage_tune.platforms.loader import load_platform
 from xstage_tune.profiling.request import ProfileRequest
 from xstage_tune.store.facade import Store
 from xstage_tune.workloads.loader import load_workload
@@ -31,7 +34,7 @@ class ProfileOptions:
     path: StorePath | None = None
     sweep: str | None = None
     platform: str | None = None
-    repeats: int = 7
+    repeats: int = 12
     seed: int = 0
 
 
@@ -48,6 +51,20 @@ def attention_workload(options: ProfileOptions) -> AttentionWorkload:
             "one of: xstage-tune workloads list; of a layer: xstage-tune emulate",
         )
     return workload
+
+
+def check_options(options: ProfileOptions) -> None:
+    """Refuse what is wrong with them whatever the GPU, before one is looked for.
+
+    Raises:
+        UsageError: a name, file or value is unknown or breaks a schema.
+    """
+    if options.sweep is not None:
+        parse_sweep(options.sweep)
+    if options.platform is not None:
+        load_platform(options.platform)
+    if is_file_choice(options.config):
+        load_config(Path(options.config))
 
 
 def make_request(

@@ -11,6 +11,7 @@ from xstage_tune.audit.attention import audit_attention
 from xstage_tune.devices.simulated_kernels import SimulatedKernels
 from xstage_tune.devices.simulator.pipeline import PipelineRun
 from xstage_tune.devices.tile_times import attention_tile_times
+from xstage_tune.model import attention
 from xstage_tune.profiling.request import ProfileRequest
 from xstage_tune.search.attention_load import attention_load
 from xstage_tune.workloads.schema import AttentionWorkload
@@ -33,7 +34,7 @@ class ClosedForm:
         completion_coupled_ns: E_res of an issuer that waits for visibility, equation 17.
         converged_tokens: M*_ub, equation 20.
         recovery_gap_ns: G*, equation 5.
-        hiding_ratio: equation 21, against a serial transfer at R.
+        hiding_ratio: equation 21 of that residual, against a serial transfer at R.
     """
 
     issue_ns: float
@@ -44,7 +45,7 @@ class ClosedForm:
     completion_coupled_ns: float
     converged_tokens: float
     recovery_gap_ns: float
-    hiding_ratio: float | None
+    hiding_ratio: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,17 +92,20 @@ def _closed_form(request: ProfileRequest, workload: AttentionWorkload) -> Closed
         of_round_ns = residual_ns / load.rounds
         return residual_ns - of_round_ns + max(of_round_ns, load.last_drain_ns)
 
+    residual_ns = until_drained_ns(predicted.residual_ns.value)
+    serial_ns = load.remote_bytes / load.drain_bytes_per_ns
+    hiding = attention.hiding_ratio(fused_ns=residual_ns, attention_ns=0.0, serial_ns=serial_ns)
+    staging_ns = audit.times.staging_ns.value
     return ClosedForm(
-        issue_ns=_staging_ns(request, workload)
-        + (0.0 if config.hands_stores_over else predicted.span_ns.value),
+        issue_ns=staging_ns if config.hands_stores_over else staging_ns + predicted.span_ns.value,
         q_loop_ns=predicted.gap_ns.value,
-        issue_overhead_ns=0.0 if config.hands_stores_over else predicted.issue_overhead_ns.value,
-        residual_ns=until_drained_ns(predicted.residual_ns.value),
+        issue_overhead_ns=predicted.issue_overhead_ns.value,
+        residual_ns=residual_ns,
         last_drain_ns=load.last_drain_ns,
         completion_coupled_ns=until_drained_ns(predicted.completion_coupled.residual_ns.value),
         converged_tokens=audit.converged_tokens.value,
         recovery_gap_ns=audit.burst.recovery_gap_ns.value,
-        hiding_ratio=predicted.hiding_ratio.value if predicted.hiding_ratio else None,
+        hiding_ratio=float(hiding),
     )
 
 

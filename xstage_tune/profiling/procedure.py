@@ -6,6 +6,7 @@ from collections.abc import Generator
 from contextlib import closing
 from typing import Protocol
 
+from xstage_tune.devices.attention_check import TOLERANCE
 from xstage_tune.devices.attention_profiles import (
     IMPLEMENTATIONS,
     RECORDED,
@@ -14,6 +15,7 @@ from xstage_tune.devices.attention_profiles import (
     ProfileDevice,
     ProfileLaunch,
 )
+from xstage_tune.devices.base import Verification
 from xstage_tune.devices.requirements import require_device
 from xstage_tune.errors import FindingError
 from xstage_tune.launch_order import balanced
@@ -79,12 +81,27 @@ def require_right(checked: ProfileLaunch) -> None:
         FindingError: says which implementation's, and where.
     """
     figures, found = checked.figures, checked.verification
-    if not isinstance(figures, CheckFigures) or not figures.place:
+    if not isinstance(figures, CheckFigures):
+        return
+    wrong = _complaint(figures, found)
+    if not wrong:
         return
     case = checked.case
     of = f"{case.config.label}{f', {case.label}' if case.label else ''}"
     raise FindingError(
-        f"the output of {checked.implementation} is wrong ({of}): {figures.place}; "
+        f"the output of {checked.implementation} is wrong ({of}): {wrong}; "
         f"{found.mismatched_bytes:,} of {found.checked_bytes:,} bytes",
         "do not use this kernel; xstage-tune doctor tests each path",
     )
+
+
+def _complaint(figures: CheckFigures, found: Verification) -> str:
+    """What is wrong with a checked output; empty where nothing is."""
+    if figures.place:
+        return figures.place
+    if not found.checked_bytes:
+        return "nothing was checked"
+    if found.mismatched_bytes:
+        return "bytes differ"
+    error = figures.relative_error
+    return "" if error is None or error <= TOLERANCE else f"relative error {error:.3g} against fp32"

@@ -7,6 +7,9 @@ from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any
 
+import numpy as np
+
+from xstage_tune.calibration.bootstrap import generator, interval95, resampled_quantiles
 from xstage_tune.devices.attention_profiles import (
     IMPLEMENTATIONS,
     SERIAL,
@@ -27,6 +30,7 @@ from xstage_tune.profiling.request import ProfileRequest
 _TERA = 1e12
 #: E_res at or below this part of T_FA counts as none.
 NO_RESIDUAL = 0.02
+_FEWEST_FOR_INTERVAL = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,10 +106,21 @@ class PointResult:
 
         Median over the repeats of the difference within one: clocks that drift over the run drop out.
         """
-        whole, alone = self.samples.get(implementation), self.samples.get("attention")
-        if not whole or not alone:
+        differences_ns = self._differences_ns(implementation)
+        return median(differences_ns) if differences_ns else None
+
+    def residual_ci95_ns(self) -> tuple[float, float] | None:
+        """95% interval of E_res, by resampling the repeats; None of fewer than three."""
+        differences_ns = self._differences_ns("fused")
+        if len(differences_ns) < _FEWEST_FOR_INTERVAL:
             return None
-        return median(one.time_ns - other.time_ns for one, other in zip(whole, alone, strict=False))
+        rng = generator(0, "residual")
+        return interval95(resampled_quantiles(np.array(differences_ns), 0.5, rng))
+
+    def _differences_ns(self, implementation: Implementation) -> list[float]:
+        """What each repeat's launch takes beyond the attention alone of the same repeat."""
+        whole, alone = self.samples.get(implementation, ()), self.samples.get("attention", ())
+        return [one.time_ns - other.time_ns for one, other in zip(whole, alone, strict=False)]
 
     def sender_residual_ns(self) -> float | None:
         """E_res until the last store is issued, as the sender sees it, of one recorded launch of either."""
@@ -186,6 +201,7 @@ class PointResult:
                 }
                 for one, (figures, found) in self.checks.items()
             },
+            "residual_ci95_ns": self.residual_ci95_ns(),
             "residual_of_attention": self.residual_of_attention(),
             "sender_residual_ns": self.sender_residual_ns(),
             "ideal_speedup": self.ideal_speedup(),
@@ -200,6 +216,11 @@ class PointResult:
             },
             "predicted_beside_measured": {name: one.keys() for name, one in self.compared().items()},
         }
+
+    def is_hidden(self) -> bool:
+        """Whether E_res is surely at most :data:`NO_RESIDUAL` of T_FA: with all of its interval."""
+        interval, alone = self.residual_ci95_ns(), self.time_ns("attention")
+        return interval is not None and alone is not None and interval[1] <= NO_RESIDUAL * alone
 
     def residual_of_attention(self) -> float | None:
         """E_res over T_FA."""
@@ -252,7 +273,7 @@ class ProfileResult:
         device: what ran the kernels.
         device_name: the GPU.
         points: in the order of the sweep; those of an interrupted run that were begun.
-        throttled_launches: during which the GPU's clocks were held down.
+        throttled_launches: during which the GPU's clocks were held down, of ``launches``.
     """
 
     run_id: str
@@ -261,13 +282,13 @@ class ProfileResult:
     device_name: str
     points: tuple[PointResult, ...]
     throttled_launches: int = 0
+    launches: int = 0
 
     def residual_ends_tokens(self) -> int | None:
-        """The fewest tokens of the sweep from which on E_res stays within :data:`NO_RESIDUAL` of T_FA."""
+        """The fewest tokens of the sweep from which on E_res is surely within :data:`NO_RESIDUAL`."""
         ends: int | None = None
         for point in sorted(self.points, key=lambda one: one.case.tokens, reverse=True):
-            share = point.residual_of_attention()
-            if share is None or share > NO_RESIDUAL:
+            if not point.is_hidden():
                 break
             ends = point.case.tokens
         return ends if self.request.sweep else None
@@ -286,6 +307,7 @@ class ProfileResult:
             "points": [point.keys() for point in self.points],
             "residual_ends_tokens": self.residual_ends_tokens(),
             "throttled_launches": self.throttled_launches,
+            "launches": self.launches,
         }
 
 
@@ -313,7 +335,9 @@ def conclude(
         own = [one for one in outcomes if one.label == case.label]
         if own:
             points.append(_point(value, case, own, predictions[value]))
-    return ProfileResult(run_id, request, device, device_name, tuple(points), throttled_launches)
+    return ProfileResult(
+        run_id, request, device, device_name, tuple(points), throttled_launches, len(outcomes)
+    )
 
 
 def _point(

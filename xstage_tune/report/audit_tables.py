@@ -14,7 +14,7 @@ from xstage_tune.audit.moe import MoeAudit
 from xstage_tune.audit.prediction import SchedulePrediction
 from xstage_tune.audit.run import Audit
 from xstage_tune.configs.loader import config_keys
-from xstage_tune.configs.schema import AttentionConfig, MegaMoeConfig
+from xstage_tune.configs.schema import MegaMoeConfig
 from xstage_tune.report.format import byte_count, duration, percent, rate
 from xstage_tune.report.study_words import workload_words
 from xstage_tune.report.tables import Column, TableData, render_table
@@ -167,9 +167,8 @@ def _with_workload(table: TableData, audit: Audit, overrides: Sequence[str]) -> 
 
 def _operand_loads(audit: Audit) -> list[tuple[str, str]]:
     """What the equations leave out: loads wait behind the stores that are outstanding."""
-    wait, config = audit.burst.operand_wait_ns, audit.config
-    paced = isinstance(config, AttentionConfig) and config.paces_stores
-    if paced or not (wait and wait.value > 0):
+    wait = audit.burst.operand_wait_ns
+    if not (wait and wait.value > 0):
         return []
     words = (
         f"wait up to {duration(wait.value)} behind a burst, less what is loaded ahead: all that is "

@@ -9,7 +9,7 @@ from operator import attrgetter
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from xstage_tune.configs.schema import KernelConfig, MegaMoeConfig
+from xstage_tune.configs.schema import AttentionConfig, KernelConfig, MegaMoeConfig
 from xstage_tune.devices.base import STORE_FLAVOURS
 from xstage_tune.devices.skeleton_figures import LaunchFigures, median_of
 from xstage_tune.emulation.cases import WITHOUT_STORES
@@ -197,6 +197,10 @@ def _title(result: EmulationResult) -> str:
 def _notes(result: EmulationResult) -> tuple[str, ...]:
     request, marks = result.request, result.landmarks
     notes = [f"{_tile_words(request.config)}; medians of {request.repeats} repeats in rotated order"]
+    if isinstance(request.config, AttentionConfig):
+        notes.append("until the last store is accepted; a kernel ends when it has arrived (profile, search)")
+        if request.config.paces_stores:
+            notes.append("a skeleton stores a tile at once; this kernel spreads it over the next Q-loop")
     if not request.dependencies:
         notes.append("Linear-2 ran as if its inputs were ready")
     if marks.lead_knee_rows is not None and request.sweep and request.sweep.key == "lead":

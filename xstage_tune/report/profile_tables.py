@@ -167,7 +167,7 @@ def _sweep_row(result: ProfileResult, point: PointResult) -> Iterator[str]:
     yield duration(point.time_ns("attention"))
     yield _tflop(point.flop_per_s("attention"))
     yield duration(point.time_ns("fused"))
-    yield _difference(residual.measured)
+    yield _difference(residual.measured) + _interval(point.residual_ci95_ns())
     yield _share(point.residual_of_attention())
     yield _difference(point.sender_residual_ns())
     if result.request.predicted:
@@ -203,9 +203,10 @@ def _sweep_notes(result: ProfileResult) -> Iterator[str]:
         yield f"M*_ub = {converged:,.0f} tokens (equation 20)"
     within = percent(100 * NO_RESIDUAL, 0)
     if ends is not None:
-        yield f"measured: from {ends:,} tokens on E_res stays within {within} of T_FA"
+        yield f"measured: from {ends:,} tokens on E_res surely stays within {within} of T_FA"
     elif result.points:
-        yield f"measured: E_res does not stay within {within} of T_FA in this sweep"
+        yield f"measured: E_res does not surely stay within {within} of T_FA in this sweep"
+    yield "E_res: median of the differences within a repeat; in brackets its 95% interval"
     yield "H: hiding ratio (equation 21); over: speedup of fused over the serial version"
     yield "on the sender: E_res until the last store is issued, of a recorded launch of either"
 
@@ -237,7 +238,10 @@ def _notes(result: ProfileResult) -> Iterator[str]:
         "order, back to back, until all stores have drained"
     )
     if result.throttled_launches:
-        yield f"the GPU's clocks were held down in {result.throttled_launches} launches"
+        yield (
+            f"the GPU's clocks were held down in {result.throttled_launches} of {result.launches} launches: "
+            "differences of long kernels are no surer than that"
+        )
 
 
 def _title(result: ProfileResult) -> str:
@@ -253,6 +257,11 @@ def _beside(one: Beside, predicted: float | None, shown: Shown) -> str:
 def _difference(time_ns: float | None) -> str:
     """A difference of two times, without the noise of its last digits."""
     return duration(None if time_ns is None else round(time_ns, 3) + 0.0)
+
+
+def _interval(ci95_ns: tuple[float, float] | None) -> str:
+    """In us, behind a figure."""
+    return "" if ci95_ns is None else f" [{ci95_ns[0] / 1e3:.0f}, {ci95_ns[1] / 1e3:.0f}]"
 
 
 def _share(value: float | None) -> str:

@@ -65,7 +65,7 @@ def _notes(result: SearchResult) -> Iterator[str]:
         yield "no bound: nothing forces a role to wait"
     else:
         yield (
-            f"bound {duration(result.bound_ns)}: no config of the space is faster; "
+            f"bound {duration(result.bound_ns)}: no config that was left out is faster; "
             f"the best is within {percent(100 * above)} of it"
         )
     yield f"{result.evaluations} configs evaluated; stopped: {result.stopped}"

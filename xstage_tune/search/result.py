@@ -69,7 +69,7 @@ class SearchResult:
         default: the baseline, always evaluated.
         heuristics: today's choices by name, always evaluated.
         ties: configs that the repeats cannot tell from ``best``.
-        bound_ns: no config of the space is below it.
+        bound_ns: no config that was not evaluated is below it; at most the best one's objective.
         evaluations: distinct configs that ran.
         failed: of them, those that the device could not run.
         cuts: what was not evaluated, and why.
