@@ -127,14 +127,14 @@ def _figures(audit: Audit) -> dict[str, tuple[Figure, str, Show]]:
 def verdict_table(audit: Audit) -> TableData:
     """The design test: the verdict, both bounds with their numbers, and what to change."""
     burst, gap = audit.burst, duration(audit.gap_ns.value)
-    asked = rate(audit.predicted[audit.schedule].injection_bytes_per_s.value)
+    asked = audit.predicted[audit.schedule].injection_bytes_per_s
     recovery = duration(burst.recovery_gap_ns.value)
     rows = [
         ("verdict", audit.verdict),
         (
             "rate bound",
-            f"{_held(audit.rate_ok)}: V/(T0 + G) is {asked} of R = {rate(burst.drain_bytes_per_s.value)}; "
-            f"G is {gap}, G* is {recovery}",
+            f"{_held(audit.rate_ok)}: {asked.origin} is {rate(asked.value)} "
+            f"of R = {rate(burst.drain_bytes_per_s.value)}; G is {gap}, G* is {recovery}",
         ),
         (
             "capacity bound",

@@ -51,7 +51,7 @@ def profile_report(result: ProfileResult) -> RenderableType:
 def profile_tables(result: ProfileResult) -> tuple[TableData, ...]:
     """Of a sweep a line a value; else every implementation, prediction and span."""
     if result.request.sweep is not None:
-        return (_sweep_table(result),)
+        return _sweep_table(result), _serial_table(result)
     return tuple(table for point in result.points for table in point_tables(result, point))
 
 
@@ -155,9 +155,27 @@ def _sweep_table(result: ProfileResult) -> TableData:
     columns.append(Column("T_RS", "right"))
     if result.request.predicted:
         columns.append(Column("closed form", "right"))
-    columns += [Column(f"H, {one.removeprefix('serial-')}", "right") for one in SERIAL]
-    columns += [Column(f"over {one.removeprefix('serial-')}", "right") for one in SERIAL]
     return TableData(_title(result), tuple(columns), rows, (*_sweep_notes(result), *_notes(result)))
+
+
+def _serial_table(result: ProfileResult) -> TableData:
+    """Fused beside each serial version."""
+    rows = tuple(
+        (
+            _value(result, point),
+            *(_share(point.hiding_ratio(one)) for one in SERIAL),
+            *(factor(point.speedup(one)) for one in SERIAL),
+        )
+        for point in result.points
+    )
+    names = [one.removeprefix("serial-") for one in SERIAL]
+    columns = (
+        Column("tokens", "right"),
+        *(Column(f"H, {name}", "right") for name in names),
+        *(Column(f"over {name}", "right") for name in names),
+    )
+    notes = ("H: hiding ratio (equation 21); over: speedup of fused over the serial version",)
+    return TableData("Beside the serial versions", columns, rows, notes)
 
 
 def _sweep_row(result: ProfileResult, point: PointResult) -> Iterator[str]:
@@ -177,8 +195,6 @@ def _sweep_row(result: ProfileResult, point: PointResult) -> Iterator[str]:
     yield duration(issue.measured)
     if result.request.predicted:
         yield _beside(issue, issue.closed_form, duration)
-    yield from (_share(point.hiding_ratio(one)) for one in SERIAL)
-    yield from (factor(point.speedup(one)) for one in SERIAL)
 
 
 def _value(result: ProfileResult, point: PointResult) -> str:
@@ -207,7 +223,6 @@ def _sweep_notes(result: ProfileResult) -> Iterator[str]:
     elif result.points:
         yield f"measured: E_res does not surely stay within {within} of T_FA in this sweep"
     yield "E_res: median of the differences within a repeat; in brackets its 95% interval"
-    yield "H: hiding ratio (equation 21); over: speedup of fused over the serial version"
     yield "on the sender: E_res until the last store is issued, of a recorded launch of either"
 
 
