@@ -49,7 +49,7 @@ def _simulated(cases: Sequence[Case]) -> list[tuple[str, ...]]:
         return (name, *(show(case) for case in cases))
 
     return [
-        row("simulated launch", lambda case: duration(case.run.makespan_ns)),
+        row("simulated launch", lambda case: duration(case.run.end_ns)),
         row("SMs whose mainloop runs", lambda case: percent(100 * case.tensor_active(), 1)),
         row("wait for staging, of an SM", lambda case: duration(_of_an_sm(case, case.run.stall_ns))),
         row("wait for inputs, of an SM", lambda case: duration(_of_an_sm(case, case.run.dependency_wait_ns))),
