@@ -43,10 +43,10 @@ class Fluid(NamedTuple):
     own_rooms: float  # of all producers together
     weights: int  # distinct weights of ports
     share: NDArray[np.float64]  # [branches]
-    burst: NDArray[np.float64]  # [sizes] bytes
-    remote: NDArray[np.bool_]  # [sizes] False: bytes for the GPU's own memory, which only take their turn
-    paced: NDArray[np.bool_]  # [sizes] spread over more than T0
-    rate: NDArray[np.float64]  # [sizes] injection without backpressure, burst / T0 unless it is paced
+    burst: NDArray[np.float64]  # [kinds] bytes
+    remote: NDArray[np.bool_]  # [kinds] False: bytes for the GPU's own memory, which only take their turn
+    paced: NDArray[np.bool_]  # [kinds] spread over more than T0
+    rate: NDArray[np.float64]  # [kinds] injection without backpressure, burst / T0 unless it is paced
     level: NDArray[np.float64]
     mark: NDArray[np.int64]
     # by producer
@@ -71,7 +71,8 @@ class Fluid(NamedTuple):
     live: NDArray[np.int64]  # the live classes, mark[LIVE] of them, in no order
     live_at: NDArray[np.int64]  # place of a class in ``live``
     flow_branch: NDArray[np.int64]
-    flow_size: NDArray[np.int64]
+    flow_kind: NDArray[np.int64]
+    flow_sending: NDArray[np.int64]  # sending members of each member's port
     flow_weight: NDArray[np.float64]  # of a member within its branch: its port's weight / sending members
     # by branch
     demand: NDArray[np.float64]
@@ -92,17 +93,17 @@ def new_fluid(
 
     Args:
         drain: the path.
-        burst_bytes: ``[sizes]`` of the bursts to come, all positive.
-        paced_ns: ``[sizes]`` or one for all: least time that a burst is spread over.
-        remote: ``[sizes]`` or one for all: whether a burst goes through the path, or only waits in its
+        burst_bytes: ``[kinds]`` of each kind of burst to come, all positive.
+        paced_ns: ``[kinds]`` or one for all: least time that a burst is spread over.
+        remote: ``[kinds]`` or one for all: whether a burst goes through the path, or only waits in its
             producer's own room behind those that do.
         traced_bursts: room for the occupancy's breakpoints of this many bursts.
     """
-    producers, branches, sizes = drain.producers, len(drain.branch_share), burst_bytes.size
+    producers, branches, kinds = drain.producers, len(drain.branch_share), burst_bytes.size
     member = _members(drain.port_of_sm)
     weights, weight_of_port = np.unique(drain.port_weight, return_inverse=True)
-    classes = (branches, sizes, weights.size, member.shape[1] + 1)
-    flow_branch, flow_size, flow_weight, flow_sending = np.indices(classes).reshape(4, -1)
+    classes = (branches, kinds, weights.size, member.shape[1] + 1)
+    flow_branch, flow_kind, flow_weight, flow_sending = np.indices(classes).reshape(4, -1)
     flows = flow_branch.size
     # Of a burst there are a begin, the end of its T0, and up to two goals; the queue fills at most once per
     # goal, and runs empty at most once per begin.
@@ -117,8 +118,8 @@ def new_fluid(
         weights=weights.size,
         share=np.asarray(drain.branch_share, np.float64),
         burst=np.asarray(burst_bytes, np.float64),
-        remote=np.array(np.broadcast_to(remote, sizes), np.bool_),
-        paced=np.array(np.broadcast_to(paced_ns > free_ns, sizes), np.bool_),
+        remote=np.array(np.broadcast_to(remote, kinds), np.bool_),
+        paced=np.array(np.broadcast_to(paced_ns > free_ns, kinds), np.bool_),
         rate=burst_bytes / np.maximum(free_ns, paced_ns),
         level=level,
         mark=np.zeros(4, np.int64),
@@ -141,7 +142,8 @@ def new_fluid(
         live=np.zeros(flows, np.int64),
         live_at=np.zeros(flows, np.int64),
         flow_branch=flow_branch.astype(np.int64),
-        flow_size=flow_size.astype(np.int64),
+        flow_kind=flow_kind.astype(np.int64),
+        flow_sending=flow_sending.astype(np.int64),
         flow_weight=weights[flow_weight] / np.maximum(flow_sending, 1),
         demand=np.zeros(branches),
         granted=np.zeros(branches),
@@ -220,27 +222,27 @@ def _trace(fluid: Fluid, now_ns: float, occupancy: float) -> None:
 
 
 @event_kernel
-def offer_burst(fluid: Fluid, size: int) -> None:
+def offer_burst(fluid: Fluid, kind: int) -> None:
     """Count a burst that is being issued, whether or not those before it have left its producer's room."""
-    if fluid.remote[size] and not fluid.paced[size]:
-        fluid.level[OFFERED] += fluid.burst[size]
+    if fluid.remote[kind] and not fluid.paced[kind]:
+        fluid.level[OFFERED] += fluid.burst[kind]
 
 
 @event_kernel
-def begin_burst(fluid: Fluid, producer: int, size: int) -> None:
+def begin_burst(fluid: Fluid, producer: int, kind: int) -> None:
     """Pass on a burst from the time up to which the state is integrated; ``set_rates`` must follow.
 
-    Its producer's goal is that all of it, and of those begun before, is passed on.
+    Its producer's goal is that it and those begun before, all of one kind, are passed on.
     """
     passed = passed_bytes(fluid, producer)
     if fluid.flow[producer] == NOWHERE:
-        if fluid.remote[size]:
+        if fluid.remote[kind]:
             _count_sending(fluid, fluid.port[producer], 1)
     else:
         _leave(fluid, producer)
-    fluid.offered[producer] += fluid.burst[size]
+    fluid.offered[producer] += fluid.burst[kind]
     fluid.goal[producer] = fluid.offered[producer]
-    _enter(fluid, producer, size, fluid.offered[producer] - passed)
+    _enter(fluid, producer, kind, fluid.offered[producer] - passed)
 
 
 @event_kernel
@@ -279,7 +281,7 @@ def wait_for(fluid: Fluid, producer: int, position: float) -> bool:
     if position < fluid.goal[producer]:
         _leave(fluid, producer)
         fluid.goal[producer] = position
-        _enter(fluid, producer, fluid.flow_size[flow], left)
+        _enter(fluid, producer, fluid.flow_kind[flow], left)
     return True
 
 
@@ -312,9 +314,9 @@ def pop_arrived(fluid: Fluid, flow: int) -> int:
     left = fluid.offered[producer] - fluid.goal[producer]
     fluid.goal[producer] = fluid.offered[producer]
     if left > 0.0:
-        _enter(fluid, producer, fluid.flow_size[flow], left)
+        _enter(fluid, producer, fluid.flow_kind[flow], left)
         return producer
-    if fluid.remote[fluid.flow_size[flow]]:
+    if fluid.remote[fluid.flow_kind[flow]]:
         _count_sending(fluid, fluid.port[producer], -1)
     return producer
 
@@ -333,16 +335,16 @@ def _count_sending(fluid: Fluid, port: int, change: int) -> None:
         flow = fluid.flow[producer]
         left = fluid.target[producer] - fluid.work[flow]
         # One that has arrived too is about to be popped from where it is.
-        if left > 0.0 and flow % (most + 1) != fluid.sending[port]:
+        if left > 0.0 and fluid.flow_sending[flow] != fluid.sending[port]:
             _leave(fluid, producer)
-            _enter(fluid, producer, fluid.flow_size[flow], left)
+            _enter(fluid, producer, fluid.flow_kind[flow], left)
 
 
 @event_kernel
-def _enter(fluid: Fluid, producer: int, size: int, left: float) -> None:
+def _enter(fluid: Fluid, producer: int, kind: int, left: float) -> None:
     """Put a producer with ``left`` bytes to its goal into its class, in the order of arrivals."""
-    port, sizes, most = fluid.port[producer], fluid.rate.shape[0], fluid.member.shape[1]
-    flow = (fluid.branch[producer] * sizes + size) * fluid.weights + fluid.weight[port]
+    port, kinds, most = fluid.port[producer], fluid.rate.shape[0], fluid.member.shape[1]
+    flow = (fluid.branch[producer] * kinds + kind) * fluid.weights + fluid.weight[port]
     flow = flow * (most + 1) + fluid.sending[port]
     if fluid.active[flow] == 0:
         fluid.work[flow] = 0.0

@@ -27,9 +27,9 @@ def set_rates(fluid: Fluid) -> None:
     total = 0.0
     for k in range(mark[LIVE]):
         flow = fluid.live[k]
-        own = fluid.rate[fluid.flow_size[flow]]
+        own = fluid.rate[fluid.flow_kind[flow]]
         fluid.slope[flow] = own
-        if fluid.remote[fluid.flow_size[flow]]:
+        if fluid.remote[fluid.flow_kind[flow]]:
             fluid.demand[fluid.flow_branch[flow]] += fluid.active[flow] * own
             total += fluid.active[flow] * own
     limited = total > fluid.drain and level[OCCUPANCY] >= fluid.capacity
@@ -75,7 +75,7 @@ def _grant_bursts(fluid: Fluid, branch: int) -> None:
     left, weight = fluid.granted[branch], 0.0
     for k in range(fluid.mark[LIVE]):
         flow = fluid.live[k]
-        if fluid.flow_branch[flow] == branch and fluid.remote[fluid.flow_size[flow]]:
+        if fluid.flow_branch[flow] == branch and fluid.remote[fluid.flow_kind[flow]]:
             weight += fluid.active[flow] * fluid.flow_weight[flow]
             fluid.slope[flow] = -1.0
     settled = True
@@ -83,7 +83,7 @@ def _grant_bursts(fluid: Fluid, branch: int) -> None:
         settled = False
         for k in range(fluid.mark[LIVE]):
             flow = fluid.live[k]
-            own = fluid.rate[fluid.flow_size[flow]]
+            own = fluid.rate[fluid.flow_kind[flow]]
             mine = fluid.flow_branch[flow] == branch and fluid.slope[flow] < 0.0
             if mine and own * weight <= left * fluid.flow_weight[flow]:
                 fluid.slope[flow] = own
@@ -102,25 +102,26 @@ def _take_turns(fluid: Fluid) -> None:
     """Let local bytes pass on in turn with the remote ones of their port, byte for byte."""
     for k in range(fluid.mark[LIVE]):
         flow = fluid.live[k]
-        if not fluid.remote[fluid.flow_size[flow]] and flow % (fluid.member.shape[1] + 1) > 0:
+        if not fluid.remote[fluid.flow_kind[flow]] and fluid.flow_sending[flow] > 0:
             turn = fluid.turn[fluid.flow_branch[flow]] * fluid.flow_weight[flow]
             fluid.slope[flow] = min(fluid.slope[flow], turn)
 
 
 @event_kernel
 def _entering(fluid: Fluid) -> float:
-    """Bytes/ns of bursts that are not paced."""
+    """Bytes/ns of remote bursts that are not paced."""
     total = 0.0
     for k in range(fluid.mark[LIVE]):
         flow = fluid.live[k]
-        size = fluid.flow_size[flow]
-        if fluid.remote[size] and not fluid.paced[size]:
+        kind = fluid.flow_kind[flow]
+        if fluid.remote[kind] and not fluid.paced[kind]:
             total += fluid.active[flow] * fluid.slope[flow]
     return total
 
 
 @event_kernel
 def _find_change(fluid: Fluid) -> None:
+    """The soonest of: the shared room becomes full, a class's first producer is at its goal."""
     level, mark = fluid.level, fluid.mark
     soonest, cause = np.inf, QUEUE_FULL
     if mark[LIMITED] == 0 and level[INFLOW] > fluid.drain:

@@ -73,7 +73,7 @@ class PipelineRun:
 
     Args:
         streams: what was run, with the jittered mainloops.
-        times: ready, begin, stall, end, issue, accepted, drained, freed; see ``pipeline_state.Times``.
+        times: what happened to each tile; see ``pipeline_state.Times``.
         makespan_ns: when the last store was accepted; coupled to completion, when the last slot was free.
         drained_ns: when the last remote byte had drained.
         peak_occupancy_bytes: largest occupancy of the queue.
@@ -191,7 +191,7 @@ def _column(values: NDArray[Any], dtype: type[Any]) -> NDArray[Any]:
 
 @dataclass(frozen=True, slots=True)
 class _Bursts:
-    """The distinct bursts of a launch, ``[sizes]``; see :func:`new_fluid`."""
+    """The distinct kinds of bursts of a launch, ``[kinds]``; see :func:`new_fluid`."""
 
     burst_bytes: Floats
     paced_ns: Floats
@@ -199,7 +199,7 @@ class _Bursts:
 
 
 def _bursts(streams: Streams, local_bytes: Floats) -> tuple[_Bursts, NDArray[np.int32]]:
-    """The distinct bursts, and each part's index among them, ``[2n]`` (see ``pipeline_state.Tiles``)."""
+    """The distinct kinds, and each part's index among them, ``[2n]`` (see ``pipeline_state.Tiles``)."""
     local, of_local = _distinct(local_bytes, np.zeros(streams.tiles))
     remote, of_remote = _distinct(streams.remote_bytes, streams.paced_ns)
     of_remote[of_remote >= 0] += local.size
