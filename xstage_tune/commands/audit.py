@@ -61,14 +61,15 @@ def audit(
 
 def _chosen(choice: str, store: str | None) -> KernelConfig | None:
     """What ``--config`` names; None for the default."""
+    from xstage_tune.configs.choice import is_file_choice, study_of
     from xstage_tune.configs.loader import load_config
 
-    if choice == "default":
-        return None
-    if not choice.startswith("study:"):
+    if is_file_choice(choice):
         return load_config(Path(choice))
+    if (study := study_of(choice)) is None:
+        return None
     from xstage_tune.search.journal import stored_result
     from xstage_tune.store.facade import Store
 
     with Store.open(store) as kept:
-        return stored_result(kept, choice.removeprefix("study:")).best.config
+        return stored_result(kept, study).best.config

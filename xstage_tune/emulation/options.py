@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
+from xstage_tune.configs.choice import DEFAULT_CONFIG, study_of
 from xstage_tune.configs.defaults import default_config
 from xstage_tune.configs.loader import load_config
 from xstage_tune.configs.schema import KernelConfig, MegaMoeConfig, Placement
@@ -30,9 +31,7 @@ from xstage_tune.store.facade import Store
 from xstage_tune.workloads.loader import load_workload
 from xstage_tune.workloads.schema import MoeWorkload, Workload
 
-DEFAULT_CONFIG = "default"
 ALL_SCHEDULES = "all"
-_STUDY = "study:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,11 +93,6 @@ def make_request(
     )
 
 
-def is_file_choice(choice: str) -> bool:
-    """Whether a ``--config`` names a file."""
-    return choice != DEFAULT_CONFIG and not choice.startswith(_STUDY)
-
-
 def choose_config(choice: str, workload: Workload, platform: PlatformProfile, store: Store) -> KernelConfig:
     """The config that a ``--config`` names: ``default``, ``study:ID`` or a file.
 
@@ -107,8 +101,8 @@ def choose_config(choice: str, workload: Workload, platform: PlatformProfile, st
     """
     if choice == DEFAULT_CONFIG:
         return default_config(workload, platform)
-    if choice.startswith(_STUDY):
-        return stored_result(store, choice.removeprefix(_STUDY)).best.config
+    if (study := study_of(choice)) is not None:
+        return stored_result(store, study).best.config
     return load_config(Path(choice))
 
 

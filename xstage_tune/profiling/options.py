@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from xstage_tune.configs.choice import DEFAULT_CONFIG, is_file_choice
 from xstage_tune.configs.loader import load_config
 from xstage_tune.configs.schema import AttentionConfig
 from xstage_tune.devices.base import DeviceDescription, StorePath
-from xstage_tune.emulation.options import DEFAULT_CONFIG, choose_config, is_file_choice
+from xstage_tune.emulation.options import choose_config
 from xstage_tune.emulation.platform_choice import choose_platform
 from xstage_tune.emulation.sweep import parse_sweep
 from xstage_tune.errors import UsageError
