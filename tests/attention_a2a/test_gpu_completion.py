@@ -78,7 +78,6 @@ class _Peer:
         synchronize()
 
     def launch_and_look(self, epoch: int) -> list[Any]:
-
         stream = Stream.from_handle(self._stream.cuda_stream)
         Device(1).set_current()
         self._waiter.hold(epoch, 2.0, stream)

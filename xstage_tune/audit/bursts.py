@@ -60,8 +60,8 @@ class BurstTerms:
     def paced(self, gap: Figure, part: float) -> BurstTerms:
         """The same bursts, which warps of their own spread over ``part`` of the gap.
 
-        That is T0 as the path sees it, and leaves nothing for a load to wait behind. The gap has to drain all
-        of a burst: nothing adds to it.
+        That is T0 as the path sees it, and loads wait only behind what R falls short of it. The gap has to
+        drain all of a burst: nothing adds to it.
         """
         pace = derived(max(self.free_issue_ns.value, part * gap.value), f"{part:g} of G: paced stores", gap)
         peak_bytes = burst_gap.peak_outstanding_bytes(
@@ -70,7 +70,7 @@ class BurstTerms:
             drain_bytes_per_s=self.drain_bytes_per_s.value,
         )
         peak = derived(float(peak_bytes), "equation 6 with the pace as T0", self.volume_bytes, pace)
-        wait = self.operand_wait_ns and _operand_wait(peak, self.drain_bytes_per_s)
+        wait = None if self.operand_wait_ns is None else _operand_wait(peak, self.drain_bytes_per_s)
         return replace(
             self,
             free_issue_ns=pace,

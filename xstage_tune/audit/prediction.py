@@ -20,7 +20,7 @@ class CompletionCoupled:
     The latency of visibility is in no profile and counts as 0, so these are lower bounds.
     """
 
-    period_ns: Figure  # G + V/R
+    period_ns: Figure  # G + V/R, or the longer of them for an issuer beside the role that computes
     stall_ns: Figure  # equation 17
     residual_ns: Figure
     hiding_ratio: Figure | None
@@ -32,10 +32,10 @@ class SchedulePrediction:
 
     gap_ns: Figure  # G
     rate_ok: bool
-    injection_bytes_per_s: Figure  # V / (T0 + G)
+    injection_bytes_per_s: Figure  # V / (T0 + G), or V / G where others store
     issue_ns: Figure  # T_iss of a role that spends the gap on its own work
-    issue_overhead_ns: Figure  # dT_iss = T_iss - T0
-    span_ns: Figure  # T_RS of the role that issues here
+    issue_overhead_ns: Figure  # dT_iss = T_iss - T0; 0 where others store
+    span_ns: Figure  # T_RS of the role that issues here; where others store, what staging takes
     stall_ns: Figure  # dt of the Tensor Cores for each burst
     residual_ns: Figure  # over all bursts of the busiest SM
     hiding_ratio: Figure | None  # equation 21, against a serial transfer of the same bytes at R

@@ -31,7 +31,7 @@ class Streams:
         waits_on: counter that must be complete before the mainloop begins, -1 for none.
         signals: counter that the tile signals once, -1 for none.
         signals_at_end: True: it signals when its mainloop ends (its inputs are read); False: when its
-            stores have been accepted (its outputs are written).
+            stores have left its SM (its outputs are written).
         counters: number of counters. A counter is complete when all tiles that signal it have.
         paced_ns: least time that a tile's remote stores are spread over, for kernels that hold them back; by
             default 0 for every tile.

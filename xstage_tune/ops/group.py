@@ -113,14 +113,15 @@ class Exchange:
         self._epoch = 0
         with ExitStack() as resources:
             # A rank without a kernel keeps all from allocating, and so does one with another shape.
-            offers = collectively(group, lambda: self._build_kernel(key, resources))
+            offers = collectively(group, lambda: self._take_part(key, resources))
             _check_offers(offers, shape.rank)
             self._buffers = SymmetricBuffers(group, shape)
             self._waiter = EpochWaiter(current_gpu(), self._buffers.words, shape.ranks)
             resources.callback(self._waiter.close)
             self._resources = resources.pop_all()
 
-    def _build_kernel(self, key: _Key, resources: ExitStack) -> _Offer:
+    def _take_part(self, key: _Key, resources: ExitStack) -> _Offer:
+        """Build this rank's kernel; what the others are told of it."""
         shape = key.shape
         self._kernel = build_kernel(shape, key.config, key.softmax_scale)
         resources.callback(self._kernel.close)
@@ -158,7 +159,7 @@ class Exchange:
         self._raise_fault()
 
     def close(self) -> None:
-        """Wait for the GPU and free what this rank has: all signals it waited for have come."""
+        """Wait for the GPU and free what this rank has, but for buffers that a late sender may store to."""
         torch = import_torch()
         with torch.cuda.device(self._device):
             torch.cuda.synchronize()

@@ -22,10 +22,11 @@ _LAUNCHES = 3
 
 @dataclass(frozen=True, slots=True)
 class ClosedForm:
-    """The steady-state equations of a case; times in ns. Nothing is refitted to the application.
+    """The steady-state equations of a case; times in ns. Nothing is fitted to the run beside them.
 
     Args:
-        issue_ns: T_RS of the consumers: staging, and equations 3 and 7 unless others store.
+        issue_ns: T_RS of the consumers: the platform's staging time, and equations 3 and 7 unless others
+            store.
         q_loop_ns: G_Qloop, the fixed part and sigma for each KV tile.
         issue_overhead_ns: dt(M), equation 18.
         residual_ns: E_res, equations 18 and 19 and T0, over all bursts of the busiest SM, and equation 1 for
@@ -53,7 +54,8 @@ class Simulated:
     """The event simulator's launch of the same tiles; times in ns.
 
     Args:
-        issue_ns: T_RS of the tiles with remote bytes, median.
+        issue_ns: T_RS of the tiles with remote bytes, median; where others store, what a consumer spends on
+            staging: the platform's, not simulated.
         residual_ns: E_res, against the launch without remote stores, both until all stores have arrived.
     """
 

@@ -16,8 +16,8 @@ mixed tiles stall with far less than Q outstanding (on an H200, at 1.5 of 3.9 MB
 producers in turn, byte for byte: while the shared room is full, local bytes at the head of one leave it no
 faster than remote ones at the head of another. They take no part of R, so a port without remote bytes at a
 head lets its local ones pass. Beside saturating producers of its port an H200's SM waits 6 us (register
-stores) and 25 us (bulk copies) for the acceptance of 16 KB of local bytes, here 8 and 20; beside those of
-other ports not at all, here neither.
+stores) and 24 us (bulk copies) for the acceptance of 16 KB of local bytes, here 8 and 20; beside those of
+other ports not at all, here neither (``benchmarks/neighbour_waits.py``).
 
 *Loads wait too.* What a mainloop loads leaves the SM behind the stores in its own room, and then waits
 behind all that is outstanding, as in one queue. So a backlog that lasts longer than the operands loaded

@@ -25,8 +25,9 @@ from xstage_tune.platforms.schema import PlatformProfile
 #: CTAs start on one deadline of a common timer, as near to it as its tick lets them (an H200's).
 _START_JITTER_NS = 32.0
 # What a mainloop role spends on passing a tile on and taking the next slot where it waits for nothing, on an
-# H200: 288 ns (st.v4) and 251 (tma) with the slot taken before the mainloop, by begins and stalls of tiles in
-# ``benchmarks/neighbour_waits.py``; 170 with it taken later, by those of skeletons without backlog.
+# H200. With the slot taken before the mainloop: 307 ns (st.v4) and 276 (tma) in the recorded run of
+# ``benchmarks/neighbour_waits.py``, 288 and 251 in an earlier one. With it taken later 170, by begins and
+# stalls of tiles of skeletons without backlog.
 _HANDOVER_NS, _HANDOVER_IN_MAINLOOP_NS = 270.0, 170.0
 #: Tiles of an SM that register stores let be between their slot and their last accepted store.
 _SLOTS_BEHIND_REGISTER_STORES = 2
