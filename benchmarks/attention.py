@@ -29,7 +29,6 @@ from xstage_tune.ops import default_attention_config
 HEAD_DIM = 128
 CUDNN = "cuDNN SDPA"
 _RESULT = "result "
-_REPLAY_US = 20_000.0
 
 
 def main() -> None:
@@ -148,6 +147,8 @@ def _graph(run: Callable[[], Any]) -> Callable[[], float]:
     """Time of a launch in us, from a replay of launches back to back behind an untimed one."""
     import torch
 
+    from xstage_tune.devices.cuda.graph_timing import launches_of_replay
+
     def elapsed_us(queue: Callable[[], Any]) -> float:
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         queue()
@@ -158,7 +159,7 @@ def _graph(run: Callable[[], Any]) -> Callable[[], float]:
         return float(begin.elapsed_time(end)) * 1e3
 
     run()
-    launches = max(3, min(500, round(_REPLAY_US / elapsed_us(run))))
+    launches = launches_of_replay(elapsed_us(run) * 1e3)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         for _ in range(launches):
