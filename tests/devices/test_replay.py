@@ -123,7 +123,7 @@ def test_damaged_spans_are_refused_when_they_are_read(recording: Path) -> None:
 
 def test_manifest_of_another_version_is_refused(recording: Path) -> None:
     with zipfile.ZipFile(recording) as old:
-        text = old.read("recording.json").replace(b'"version":1', b'"version":2')
+        text = old.read("recording.json").replace(b'"version":2', b'"version":3')
     with zipfile.ZipFile(recording, "w") as new:
         new.writestr("recording.json", text)
     with pytest.raises(UsageError, match=r"recording\.json: version: "):

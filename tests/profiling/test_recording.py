@@ -114,7 +114,7 @@ def test_an_error_leaves_no_file(tmp_path: Path) -> None:
 
 
 def test_the_shipped_run_of_an_h200_agrees_with_what_was_predicted() -> None:
-    """Paced stores to the host: E_res is the last round's drain, T_RS what a consumer spends on staging."""
+    """Paced stores to the host: E_res is the last round's drain, T_RS the staging that another run had."""
     device = open_replay("")
     request = request_from_keys(device.request, "the shipped recording")
     watching = Watching()

@@ -83,7 +83,7 @@ def _predict_own(
     exposed = derived(
         burst.free_issue_ns.value + stall.value, "T0 + stall: the role computes too", stall, issue
     )
-    serial_drain_ns = serial_drain(burst, _total_bytes(workload))
+    serial_drain_ns = serial_drain(burst, workload.remote_bytes)
     residual = total(bursts, exposed)
     return SchedulePrediction(
         gap_ns=gap,
@@ -114,7 +114,7 @@ def _predict_handed_over(
     )
     cover = derived(gap.value, "the whole Q-loop: the output has buffers of its own", gap)
     asked = burst.volume_bytes.value / gap.value * NS_PER_S
-    serial_drain_ns = serial_drain(burst, _total_bytes(workload))
+    serial_drain_ns = serial_drain(burst, workload.remote_bytes)
     residual = total(bursts, stall)
     return SchedulePrediction(
         gap_ns=gap,
@@ -136,12 +136,6 @@ def _predict_handed_over(
             beside=True,
         ),
     )
-
-
-def _total_bytes(workload: AttentionWorkload) -> float:
-    """Remote bytes of a rank."""
-    row_bytes = workload.head_dim * OUTPUT_BYTES
-    return workload.local_heads * workload.tokens * row_bytes * workload.output_remote_fraction
 
 
 def _output_tile(workload: AttentionWorkload, config: AttentionConfig) -> Figure:

@@ -15,7 +15,8 @@ _WARPGROUP_THREADS = 128
 _WARPGROUP_ROWS = 64
 _ACCUMULATOR_BYTES = 4
 _PRODUCER_REGISTERS = 32
-# Of a producer warpgroup whose other warps store the output.
+# Of a producer warpgroup whose other warps store the output. Beside two consumers the kernel gives it less,
+# 24 or 40, which matters only to tiles that do not fit for other reasons.
 _STORING_PRODUCER_REGISTERS = 56
 # Row maxima and sums, addresses, loop state: with fewer the compiler spills (192x144, at 160 a thread).
 _BOOKKEEPING_REGISTERS = 32

@@ -150,7 +150,10 @@ class Archive(Generic[Manifest]):
     @cached_property
     def _places(self) -> dict[int, tuple[int, int, int]]:
         """Where the two chunks of each run begin and end."""
-        index = np.frombuffer(self.member(_INDEX), _INDEX_DTYPE)
+        data = self.member(_INDEX)
+        if len(data) % _INDEX_DTYPE.itemsize:
+            raise self.damaged(f"{_INDEX} is {len(data)} bytes long")
+        index = np.frombuffer(data, _INDEX_DTYPE)
         lengths = np.column_stack((index["spans"], index["lanes"])).ravel()
         ends = [0, *np.cumsum(lengths, dtype=np.int64).tolist()]
         return {

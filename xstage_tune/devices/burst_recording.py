@@ -48,7 +48,7 @@ class RecordedRun:
 class Manifest:
     """The content of ``recording.json``."""
 
-    version: Literal[1]
+    version: Literal[2]
     tool_version: str
     created_at: str
     device: DeviceDescription
@@ -62,7 +62,7 @@ CALIBRATION = ArchiveKind(".xsrec", "recording.json", "calibrate", TypeAdapter(M
 
 def new_manifest(device: DeviceDescription, request: RecordedRequest) -> Manifest:
     """Of a recording that begins now."""
-    return Manifest(1, __version__, datetime.now(UTC).isoformat(timespec="seconds"), device, request)
+    return Manifest(2, __version__, datetime.now(UTC).isoformat(timespec="seconds"), device, request)
 
 
 def record_run(recording: ArchiveWriter[Manifest], run: BurstRun) -> None:

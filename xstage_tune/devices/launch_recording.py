@@ -23,7 +23,7 @@ class LaunchManifest(Generic[Launch]):
         launches: each with its exact figures; what else was kept lies in the archive under its number.
     """
 
-    version: Literal[1]
+    version: Literal[2]
     tool_version: str
     created_at: str
     device: DeviceDescription
@@ -35,4 +35,4 @@ class LaunchManifest(Generic[Launch]):
 def new_manifest(device: DeviceDescription, identity: str, request: Mapping[str, Any]) -> LaunchManifest[Any]:
     """Of a recording that begins now."""
     created_at = datetime.now(UTC).isoformat(timespec="seconds")
-    return LaunchManifest(1, __version__, created_at, device, identity, dict(request))
+    return LaunchManifest(2, __version__, created_at, device, identity, dict(request))

@@ -223,6 +223,8 @@ def _sweep_notes(result: ProfileResult) -> Iterator[str]:
     elif result.points:
         yield f"measured: E_res does not surely stay within {within} of T_FA in this sweep"
     yield "E_res: median of the differences within a repeat; in brackets its 95% interval"
+    if result.request.config.hands_stores_over:
+        yield "T_RS: what a consumer spends on staging, for others to store; predicted by the GPU's profile"
     yield "on the sender: E_res until the last store is issued, of a recorded launch of either"
 
 

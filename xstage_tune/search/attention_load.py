@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import ceil, isfinite
+from math import isfinite
 
 from xstage_tune.configs.schema import AttentionConfig
 from xstage_tune.devices.tile_times import attention_tile_times, local_store_bytes_per_ns
@@ -87,7 +87,6 @@ def attention_load(
     )
     q_loop_ns = times.fixed_ns + times.kv_tile_ns * -(-workload.tokens // config.block_n)
     covers = {"alias-q": 0.0, "alias-v": min(times.cover_ns, q_loop_ns), "dedicated-x1": q_loop_ns}
-    row_bytes = workload.head_dim * OUTPUT_BYTES
     tiles = workload.local_heads * -(-workload.tokens // config.block_m)
     drain_bytes_per_ns = platform.drain.bytes_per_s / 1e9
     outstanding_ns = min(sms, tiles) * size * fraction / drain_bytes_per_ns
@@ -102,16 +101,9 @@ def attention_load(
         free_issue_ns=float(issue_ns(platform, config.store_flavour, sms, size * fraction))
         if fraction > 0
         else 0.0,
-        remote_bytes=float(workload.local_heads * row_bytes) * _remote_rows(workload),
+        remote_bytes=workload.remote_bytes,
         drain_bytes_per_ns=drain_bytes_per_ns,
         capacity_bytes=float(capacity_bytes(platform, config.store_flavour, sms)),
         operand_wait_ns=max(0.0, outstanding_ns - config.kv_stages * times.kv_tile_ns) if waits else 0.0,
         paced=config.paces_stores,
     )
-
-
-def _remote_rows(workload: AttentionWorkload) -> float:
-    """Rows of a head that leave: those of other ranks, whose tokens are whole; or a given fraction."""
-    if workload.remote_fraction is None:
-        return workload.tokens - ceil(workload.tokens / workload.degree)
-    return workload.tokens * workload.remote_fraction

@@ -5,6 +5,7 @@ Strict, as platform profiles are: every problem is an error that names the file 
 
 from __future__ import annotations
 
+from math import ceil
 from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
@@ -184,6 +185,15 @@ class AttentionWorkload(Strict):
     def output_remote_fraction(self) -> float:
         """Share of output bytes that go to another rank."""
         return _remote_fraction(self.remote_fraction, self.degree)
+
+    @property
+    def remote_bytes(self) -> float:
+        """Of one rank's output: the whole rows of other ranks' tokens, or the given share of all rows."""
+        if self.remote_fraction is None:
+            rows: float = self.tokens - ceil(self.tokens / self.degree)
+        else:
+            rows = self.tokens * self.remote_fraction
+        return self.local_heads * rows * self.head_dim * OUTPUT_BYTES
 
 
 Workload = MoeWorkload | AttentionWorkload

@@ -35,13 +35,14 @@ decides whose bytes enter, the room does not know whose bytes it holds. So a bur
 at t has drained at t + q(t)/R, and K aligned identical producers obey equations 1-7 for any branch shares
 ("issue" being that of the last producer done) and any division of Q.
 
-*Where hardware differs.* Recorded on an H200's host path, mean periods and issue times agree with this; the
-spread of issue times is wider. The slowest SMs end 2 to 4% later where tiles are mixed, since of mixed tiles
-the branch that is due less of R gets less still: 0.42 to 0.46 of it, where 0.476 is due. Of a lone burst
-near Q the slowest SM is accepted after 24 to 60 us instead of 7, though the mean is alike. In the shared room
-the branches do not mix there: an SM's accesses wait behind the remote bytes of its own branch only. With
-register stores an SM that waits also holds up its other roles' accesses of shared memory, and so prolongs
-mainloops, by up to 0.8 us on average; ``skeletons`` reduces that to a limit on the slots that are of use.
+*Where hardware differs.* Recorded on an H200's host path, mean periods and issue times agree with this;
+the spread of issue times is wider. The slowest SMs end 2 to 4% later where tiles are mixed, in waves with
+dependencies up to 10%, since of mixed tiles the branch that is due less of R gets less still: 0.42 to
+0.46 of it, where 0.476 is due. Of a lone burst near Q the slowest SM is accepted after 24 to 60 us
+instead of 7, though the mean is alike. In the shared room the branches do not mix there: an SM's accesses
+wait behind the remote bytes of its own branch only. With register stores an SM that waits also holds up
+its other roles' accesses of shared memory, and so prolongs mainloops, by up to 0.8 us on average;
+``skeletons`` reduces that to a limit on the slots that are of use.
 
 *State.* Producers of one branch with bursts of one kind (bytes, pace, remote or local) at the head of their
 rooms, behind ports of equal weight with equally many members that send remote ones, pass bytes on at equal
@@ -66,13 +67,16 @@ whole mainloop for an output buffer filled at the end (S such buffers act as S +
 one QK^T tile for FlashAttention (eqs. 17 and 19). Coupled to completion, a slot is freed only when the
 tile's own bytes have drained, plus a latency.
 
-*Counters.* A tile that raises a counter when stored does it by a signal role of its own: its copies to the
-GPU's memory must have left its SM's own room, and an access then takes its turn in the shared room like a
-store, so that the counter is raised q/R and ``raise_ns`` later. Until then the role is taken: the next tile
-that raises one is not stored, and tiles behind keep their slots. Others see the counter another q/R and
-``signal_ns`` after it is raised. Measured until it is raised: 0.5 to 25 us on average in skeletons, here the
-same within a factor of 1.7. Where SMs do nothing but saturate the path it is more: one whose own port is idle
-sees a counter 49 us after the stores beside saturating ports of its branch, here 21 (idle: 1 and 1).
+*Counters.* A tile that raises a counter when stored does it by a signal role of its own: its copies to
+the GPU's memory must have left its SM's own room, and an access then takes its turn in the shared room
+like a store, so that the counter is raised q/R and ``raise_ns`` later. Until then the role is taken: the
+next tile that raises one is not stored, and tiles behind keep their slots. Others see the counter another
+q/R and ``signal_ns`` after it is raised. Measured until it is raised: 0.5 to 25 us on average in
+skeletons, here the same within a factor of 1.7. Where SMs do nothing but saturate the path it is more:
+one whose own port is idle sees a counter 49 us after the stores beside saturating ports of its branch,
+here 21, and beside port-mates 112 to 119, here 44 to 57 (idle: 1 and 1). Behind a room of its own that is
+always full it is raised after 55 us, here 10, while T_RS of the tiles that raise it is 20 us, here 42 to
+65.
 
 *Events.* A role's timer (mainloop reaches its slot offset or its end, staging ends, completion, a counter is
 raised), and the path's two. Each role has at most one timer, kept in a winner tree.

@@ -20,7 +20,7 @@ PEAK = 2  # most bytes held in all rooms up to UPDATED
 INFLOW = 3  # bytes/ns that enter it since UPDATED
 UPDATED = 4  # ns: time up to which the state is integrated
 CHANGE = 5  # ns: next event of the queue, infinity for none
-OFFERED = 6  # remote bytes of all bursts offered, but for paced ones, which wait nowhere below R
+OFFERED = 6  # remote bytes of all bursts offered, but for trickles, which wait nowhere
 ENTERED = 7  # of these, bytes that have entered the shared room up to UPDATED
 ENTERING = 8  # bytes/ns of these since UPDATED
 
@@ -45,7 +45,7 @@ class Fluid(NamedTuple):
     share: NDArray[np.float64]  # [branches]
     burst: NDArray[np.float64]  # [kinds] bytes
     remote: NDArray[np.bool_]  # [kinds] False: bytes for the GPU's own memory, which only take their turn
-    paced: NDArray[np.bool_]  # [kinds] spread over more than T0
+    trickles: NDArray[np.bool_]  # [kinds] paced so that those of all producers stay below R
     rate: NDArray[np.float64]  # [kinds] injection without backpressure, burst / T0 unless it is paced
     level: NDArray[np.float64]
     mark: NDArray[np.int64]
@@ -110,16 +110,17 @@ def new_fluid(
     rows = 8 * traced_bursts + 8 if traced_bursts else 0
     level = np.zeros(9)
     free_ns = drain.free_issue_ns(burst_bytes)
+    drain_rate = drain.drain_bytes_per_s / NS_PER_S
     level[CHANGE] = np.inf
     return Fluid(
-        drain=drain.drain_bytes_per_s / NS_PER_S,
+        drain=drain_rate,
         capacity=max(0.0, float(drain.shared_room_bytes)),
         own_rooms=drain.own_room_bytes * producers,
         weights=weights.size,
         share=np.asarray(drain.branch_share, np.float64),
         burst=np.asarray(burst_bytes, np.float64),
         remote=np.array(np.broadcast_to(remote, kinds), np.bool_),
-        paced=np.array(np.broadcast_to(paced_ns > free_ns, kinds), np.bool_),
+        trickles=np.array(paced_ns > producers * burst_bytes / drain_rate, np.bool_),
         rate=burst_bytes / np.maximum(free_ns, paced_ns),
         level=level,
         mark=np.zeros(4, np.int64),
@@ -224,7 +225,7 @@ def _trace(fluid: Fluid, now_ns: float, occupancy: float) -> None:
 @event_kernel
 def offer_burst(fluid: Fluid, kind: int) -> None:
     """Count a burst that is being issued, whether or not those before it have left its producer's room."""
-    if fluid.remote[kind] and not fluid.paced[kind]:
+    if fluid.remote[kind] and not fluid.trickles[kind]:
         fluid.level[OFFERED] += fluid.burst[kind]
 
 

@@ -114,7 +114,7 @@ def _entering(fluid: Fluid) -> float:
     for k in range(fluid.mark[LIVE]):
         flow = fluid.live[k]
         kind = fluid.flow_kind[flow]
-        if fluid.remote[kind] and not fluid.paced[kind]:
+        if fluid.remote[kind] and not fluid.trickles[kind]:
             total += fluid.active[flow] * fluid.slope[flow]
     return total
 

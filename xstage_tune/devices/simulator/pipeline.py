@@ -65,6 +65,8 @@ class PipelineConfig:
         )
         if not all(np.isfinite(time) and time >= 0 for time in times):
             raise UsageError("pipeline: latencies and jitters must be finite and not negative")
+        if not self.load_cover_ns >= 0:
+            raise UsageError(f"pipeline: load_cover_ns must not be negative, got {self.load_cover_ns}")
 
 
 @dataclass(frozen=True, slots=True)
