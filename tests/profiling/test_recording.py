@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import zipfile
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -154,3 +155,16 @@ class Watching:
 
     def done(self, launch: ProfileLaunch) -> None:
         self.launches.append(launch)
+
+
+@pytest.mark.parametrize("time_ns", ["-1.0", "0", "NaN"])
+def test_a_time_that_is_none_is_refused(recording: Path, tmp_path: Path, time_ns: str) -> None:
+    edited = tmp_path / "edited.xsprof"
+    with zipfile.ZipFile(recording) as old, zipfile.ZipFile(edited, "w") as new:
+        for name in old.namelist():
+            data = old.read(name)
+            if name == PROFILE.member:
+                data = re.sub(rb'"time_ns":[\d.e+]+', b'"time_ns":' + time_ns.encode(), data, count=1)
+            new.writestr(name, data)
+    with pytest.raises(UsageError, match=r"cannot be replayed: profile\.json: launches"):
+        ReplayedProfiles(edited)

@@ -10,6 +10,7 @@ import numpy as np
 from xstage_tune.configs.schema import AttentionConfig
 from xstage_tune.devices.base import DeviceDescription, LaunchInfo, StorePath, Verification
 from xstage_tune.errors import UsageError
+from xstage_tune.profile_types import Count, Positive
 from xstage_tune.spans import LANE_DTYPE, SPAN_DTYPE, SpanTable
 from xstage_tune.workloads.schema import OUTPUT_BYTES, AttentionWorkload
 
@@ -124,8 +125,8 @@ class ReplayFigures:
         time_ns: of one of them, between events around the replay.
     """
 
-    launches: int
-    time_ns: float
+    launches: Count
+    time_ns: Positive
     what: Literal["replay"] = "replay"
 
 

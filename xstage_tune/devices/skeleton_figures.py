@@ -9,6 +9,7 @@ from statistics import median
 import numpy as np
 
 from xstage_tune.devices.skeletons import LANE_TOTALS_DTYPE, SkeletonRun
+from xstage_tune.profile_types import Positive
 from xstage_tune.spans import SpanKind
 
 
@@ -25,7 +26,7 @@ class LaunchFigures:
         tensor_active: fraction of the launch that an SM's mainloop runs, mean over the SMs.
     """
 
-    makespan_ns: float
+    makespan_ns: Positive
     issue_mean_ns: float | None
     issue_p50_ns: float | None
     issue_p90_ns: float | None
