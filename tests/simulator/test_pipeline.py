@@ -293,18 +293,50 @@ class TestRaisingCounters:
         assert run.stall_ns[:3].tolist() == [0.0, 50.0, self.RAISE_NS - 1050.0 + 50.0]
 
 
-def test_a_counter_is_raised_behind_what_waits_in_the_shared_room() -> None:
-    """Where the SMs' rooms are known: half of another SM's 300 bytes are left there, and leave at R."""
+@pytest.mark.parametrize(
+    ("own_room_bytes", "sm_room_bytes", "waits_ns"),
+    [
+        (0.0, 0.0, 0.0),  # unknown, so nothing is assumed
+        (100.0, 0.0, 150.0),
+        (100.0, 25.0, 100.0 + 0.75 * 50.0),
+        (100.0, 100.0, 100.0),  # all of the own room is inside the SM
+    ],
+)
+def test_a_counter_is_raised_behind_the_bytes_that_have_left_their_sms(
+    own_room_bytes: float, sm_room_bytes: float, waits_ns: float
+) -> None:
+    """Half of another SM's 300 bytes are left at 150 ns: 100 in the shared room, 50 in the SM's own."""
     streams = replace(
         independent_streams(np.arange(3), np.array([0.0, 0.0]), remote_bytes=np.array([300.0, 0.0])),
         signals=np.array([-1, 0], np.int32),
         counters=1,
     )
     late = replace(streams, mainloop_ns=np.array([0.0, 150.0]))
-    for own_room_bytes, waits_ns in ((0.01, 150.0), (0.0, 0.0)):
-        drain = DrainModel(1e9, 300.0, constant_rate(1e6), (0, 0), own_room_bytes=own_room_bytes)
-        run = simulate(late, drain, PipelineConfig(raise_ns=10.0))
-        assert run.times.raised[1] == pytest.approx(150.0 + waits_ns + 10.0, rel=1e-3)
+    drain = DrainModel(
+        1e9,
+        300.0,
+        constant_rate(1e6),
+        (0, 0),
+        own_room_bytes=own_room_bytes,
+        sm_room_bytes=sm_room_bytes,
+    )
+    run = simulate(late, drain, PipelineConfig(raise_ns=10.0))
+    assert run.times.raised[1] == pytest.approx(150.0 + waits_ns + 10.0, rel=1e-3)
+
+
+def test_who_polls_a_counter_sees_it_half_an_accesss_wait_after_it_is_complete() -> None:
+    """It is raised at 50 ns: 100 bytes are in the shared room, and what is inside the SM does not count."""
+    streams = replace(
+        independent_streams(np.arange(4), np.zeros(3), remote_bytes=np.array([300.0, 0.0, 0.0])),
+        signals=np.array([-1, 0, -1], np.int32),
+        signals_at_end=np.array([False, True, False]),
+        waits_on=np.array([-1, -1, 0], np.int32),
+        counters=1,
+    )
+    drain = DrainModel(1e9, 400.0, constant_rate(1e6), (0, 0, 0), own_room_bytes=100.0, sm_room_bytes=100.0)
+    late = replace(streams, mainloop_ns=np.array([0.0, 50.0, 0.0]))
+    run = simulate(late, drain, PipelineConfig(signal_ns=7.0))
+    assert run.times.begin[2] == pytest.approx(50.0 + 100.0 / 2 + 7.0)
 
 
 def test_a_deadlocked_order_names_the_tile_that_waits() -> None:

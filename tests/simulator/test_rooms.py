@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.simulator.cases import constant_rate, h200_drain
-from xstage_tune.devices.base import BurstPoint
+from xstage_tune.devices.base import STORE_FLAVOURS, BurstPoint
 from xstage_tune.devices.simulator.bursts import simulate_bursts
 from xstage_tune.devices.simulator.drain import DrainModel, drain_model
 from xstage_tune.devices.simulator.pipeline import PipelineConfig, PipelineRun, simulate
@@ -18,7 +18,7 @@ from xstage_tune.devices.streams import independent_streams
 from xstage_tune.errors import UsageError
 from xstage_tune.model import burst_gap
 from xstage_tune.platforms.loader import load_platform
-from xstage_tune.platforms.rooms import shared_room_bytes
+from xstage_tune.platforms.rooms import shared_room_bytes, sm_room_bytes
 from xstage_tune.platforms.schema import CapacityPoint
 
 EXACT = 1e-9
@@ -81,6 +81,24 @@ class TestTheDivisionOfQ:
     def test_own_rooms_larger_than_q_are_refused(self) -> None:
         with pytest.raises(UsageError, match="own rooms must be part of Q"):
             replace(h200_drain(1e6), own_room_bytes=1e6)
+
+    def test_a_room_inside_the_sm_larger_than_the_own_one_is_refused(self) -> None:
+        with pytest.raises(UsageError, match="an SM's room must be part"):
+            replace(h200_drain(1e6), own_room_bytes=1e3, sm_room_bytes=2e3)
+
+    def test_register_stores_wait_inside_the_sm_and_bulk_copies_do_not(self) -> None:
+        """It is a room of the SM, so it is about the same on both paths of a GPU."""
+        sizes = [sm_room_bytes(load_platform(name), "st.v4") for name in ("h200-host", "h200-peer")]
+        assert sizes[0] == pytest.approx(sizes[1], rel=0.25)
+        for flavour in STORE_FLAVOURS:
+            drain = drain_model(H200, flavour=flavour)
+            inside = sizes[0] if flavour == "st.v4" else 0.0
+            assert drain.sm_room_bytes == inside < drain.own_room_bytes
+
+    def test_one_flavour_alone_tells_nothing_of_a_room_inside_the_sm(self) -> None:
+        alone = tuple(point for point in H200.capacity if point.flavour == "st.v4")
+        platform = H200.model_copy(update={"capacity": alone})
+        assert sm_room_bytes(platform, "st.v4") == 0.0
 
 
 @given(kilobytes=st.integers(1, 128), part=st.floats(0.0, 1.0), capacity_mb=st.floats(0.5, 8))

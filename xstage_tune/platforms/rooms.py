@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from xstage_tune.platforms.queries import capacity_bytes
+
 if TYPE_CHECKING:
     from xstage_tune.devices.base import StoreFlavour
     from xstage_tune.platforms.schema import PlatformProfile
@@ -45,3 +47,17 @@ def shared_room_bytes(platform: PlatformProfile, flavour: StoreFlavour) -> float
         rooms.append(np.minimum(producers, len(platform.arbitration.groups)))
     sizes, _ = nnls(np.column_stack(rooms) / capacity[:, None], np.ones_like(capacity))
     return float(sizes[0])
+
+
+def sm_room_bytes(platform: PlatformProfile, flavour: StoreFlavour) -> float:
+    """The part of Q(K)/K that is inside an SM: what register stores can have outstanding beyond bulk copies.
+
+    A bulk copy leaves nothing behind in its SM but the shared memory that it has yet to read, register stores
+    wait in the load/store unit. So the two differ by its room, with all SMs as producers (on an H200 8 KB on
+    the host path and on NVLink). 0 for bulk copies, and where only one of the two was calibrated.
+    """
+    if flavour == "tma" or {point.flavour for point in platform.capacity} != {"st.v4", "tma"}:
+        return 0.0
+    sms = platform.gpu.sm_count
+    registers, copies = (float(capacity_bytes(platform, one, sms)) for one in ("st.v4", "tma"))
+    return max(0.0, registers - copies) / sms

@@ -15,9 +15,14 @@ quarter of its bytes to a remote owner fills the room with local bytes that wait
 mixed tiles stall with far less than Q outstanding (on an H200, at 1.5 of 3.9 MB). And a port serves its
 producers in turn, byte for byte: while the shared room is full, local bytes at the head of one leave it no
 faster than remote ones at the head of another. They take no part of R, so a port without remote bytes at a
-head lets its local ones pass. Beside saturating producers of its port an H200's SM waits 6 us (register
-stores) and 24 us (bulk copies) for the acceptance of 16 KB of local bytes, here 8 and 20; beside those of
-other ports not at all, here neither (``benchmarks/neighbour_waits.py``).
+head lets its local ones pass. Beside saturating producers of other ports an H200's SM does not wait for the
+acceptance of its local bytes, here neither (``benchmarks/neighbour_waits.py``).
+
+*Accesses wait too*, even those of an SM that stores nothing: behind all remote bytes that have left their
+SMs, in the shared room and in the own ones. What has not left is what register stores can have outstanding
+beyond bulk copies (``platforms.rooms``). So a counter is raised 31 us (here 35) after the stores before it
+beside saturating producers of other ports, 44 (48) beside those of its own, 55 (39 to 47) behind a full room
+of its own, 15 (17) behind a backlog of its own.
 
 *Loads wait too.* What a mainloop loads leaves the SM behind the stores in its own room, and then waits
 behind all that is outstanding, as in one queue. So a backlog that lasts longer than the operands loaded
@@ -26,9 +31,7 @@ follows a burst of 3.8 MB to the host takes 57 to 62 us longer, of 70 us that th
 all SMs wait for the last one, their bursts stay aligned from round to round.
 
 *How Q is divided.* ``platforms.rooms`` reads the shared part off how Q grows with K. A platform that was
-calibrated at one K tells nothing of it: there all of Q is shared. How long a counter takes to be raised
-behind an SM's own bytes tells it too (``benchmarks/neighbour_waits.py``, own backlog): 15 us on an H200, here
-13 with 0.53 MB shared as calibrated, 2 with nothing shared, 17 with 0.9 MB.
+calibrated at one K tells nothing of it: there all of Q is shared.
 
 *Attribution of occupancy.* The shared room is one first-in first-out store behind the arbiter: the arbiter
 decides whose bytes enter, the room does not know whose bytes it holds. So a burst whose last byte enters it
@@ -36,13 +39,15 @@ at t has drained at t + q(t)/R, and K aligned identical producers obey equations
 ("issue" being that of the last producer done) and any division of Q.
 
 *Where hardware differs.* Recorded on an H200's host path, mean periods and issue times agree with this;
-the spread of issue times is wider. The slowest SMs end 2 to 4% later where tiles are mixed, in waves with
-dependencies up to 10%, since of mixed tiles the branch that is due less of R gets less still: 0.42 to
-0.46 of it, where 0.476 is due. Of a lone burst near Q the slowest SM is accepted after 24 to 60 us
-instead of 7, though the mean is alike. In the shared room the branches do not mix there: an SM's accesses
-wait behind the remote bytes of its own branch only. With register stores an SM that waits also holds up
-its other roles' accesses of shared memory, and so prolongs mainloops, by up to 0.8 us on average;
-``skeletons`` reduces that to a limit on the slots that are of use.
+the spread of issue times is wider. Of mixed tiles in turn all wait about alike, here the local ones longer
+and the remote ones shorter, though the sum agrees: local bytes seem to hold room until they are written.
+The slowest SMs end 2 to 5% later where tiles are mixed, since of mixed tiles the branch that is due less of
+R gets less still: 0.42 to 0.46 of it, where 0.476 is due. Of a lone burst near Q the slowest SM is accepted
+after 24 to 60 us instead of 7, though the mean is alike. In the shared room the branches do not mix there: an
+SM's accesses wait behind the remote bytes of its own branch only, so one whose branch is idle does not wait.
+With register stores an SM that waits also holds up its other roles' accesses of shared memory, and so
+prolongs mainloops, by up to 0.8 us on average; ``skeletons`` reduces that to a limit on the slots that are
+of use.
 
 *State.* Producers of one branch with bursts of one kind (bytes, pace, remote or local) at the head of their
 rooms, behind ports of equal weight with equally many members that send remote ones, pass bytes on at equal
@@ -68,15 +73,11 @@ one QK^T tile for FlashAttention (eqs. 17 and 19). Coupled to completion, a slot
 tile's own bytes have drained, plus a latency.
 
 *Counters.* A tile that raises a counter when stored does it by a signal role of its own: its copies to
-the GPU's memory must have left its SM's own room, and an access then takes its turn in the shared room
-like a store, so that the counter is raised q/R and ``raise_ns`` later. Until then the role is taken: the
-next tile that raises one is not stored, and tiles behind keep their slots. Others see the counter another
-q/R and ``signal_ns`` after it is raised. Measured until it is raised: 0.5 to 25 us on average in
-skeletons, here the same within a factor of 1.7. Where SMs do nothing but saturate the path it is more:
-one whose own port is idle sees a counter 49 us after the stores beside saturating ports of its branch,
-here 21, and beside port-mates 112 to 119, here 44 to 57 (idle: 1 and 1). Behind a room of its own that is
-always full it is raised after 55 us, here 10, while T_RS of the tiles that raise it is 20 us, here 42 to
-65.
+the GPU's memory must have left its SM's own room, and then wait as any access does, so that the counter is
+raised that wait and ``raise_ns`` later. Until then the role is taken: the next tile that raises one is not
+stored, and tiles behind keep their slots. Others poll the counter: they see it half a wait and ``signal_ns``
+after it is raised. On an H200 that is 18 us beside saturating producers of other ports, here 28 to 34, and 67
+to 75 beside those of the own port, here 51 to 53 (idle: 1 and 1).
 
 *Events.* A role's timer (mainloop reaches its slot offset or its end, staging ends, completion, a counter is
 raised), and the path's two. Each role has at most one timer, kept in a winner tree.

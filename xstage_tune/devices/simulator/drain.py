@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from xstage_tune.devices.base import StoreFlavour
 from xstage_tune.errors import UsageError
 from xstage_tune.platforms.queries import capacity_bytes, issue_ns
-from xstage_tune.platforms.rooms import shared_room_bytes
+from xstage_tune.platforms.rooms import shared_room_bytes, sm_room_bytes
 from xstage_tune.platforms.schema import Arbitration, PlatformProfile
 
 NS_PER_S = 1e9
@@ -29,6 +29,7 @@ class DrainModel:
         drain_bytes_per_s: R.
         capacity_bytes: Q(K); infinity where the path never limits.
         own_room_bytes: part of Q(K) that is one producer's own; what is left is shared by all.
+        sm_room_bytes: part of that which is inside the producer's SM.
         free_issue_ns: T0 of one producer's burst, from burst bytes ``[n]`` to ns ``[n]``.
         branch_of_sm: ``[K]`` branch of each producer, an index into ``branch_share``.
         branch_share: ``[branches]`` fraction of R that a branch is due.
@@ -48,6 +49,7 @@ class DrainModel:
     port_of_sm: tuple[int, ...] = ()
     port_weight: tuple[float, ...] = ()
     own_room_bytes: float = 0.0
+    sm_room_bytes: float = 0.0
 
     def __post_init__(self) -> None:
         figures = (self.drain_bytes_per_s, self.capacity_bytes, *self.branch_share, *self.port_weight)
@@ -55,6 +57,8 @@ class DrainModel:
             raise UsageError("drain model: R, Q, branch shares and port weights must be positive")
         if not 0 <= self.own_room_bytes * self.producers <= self.capacity_bytes:
             raise UsageError("drain model: the producers' own rooms must be part of Q")
+        if not 0 <= self.sm_room_bytes <= self.own_room_bytes:
+            raise UsageError("drain model: an SM's room must be part of its producer's own")
         if not self.branch_of_sm or not set(self.branch_of_sm) <= set(range(len(self.branch_share))):
             raise UsageError("drain model: every producer must be on one of the branches")
         if not self.port_of_sm:
@@ -76,6 +80,11 @@ class DrainModel:
     def shared_room_bytes(self) -> float:
         """Part of Q(K) that is no producer's own."""
         return self.capacity_bytes - self.own_room_bytes * self.producers
+
+    @property
+    def outside_part(self) -> float:
+        """Part of what waits in a full own room that has left its SM."""
+        return 1.0 - self.sm_room_bytes / self.own_room_bytes if self.own_room_bytes > 0 else 0.0
 
 
 def drain_model(
@@ -100,10 +109,12 @@ def drain_model(
     if sm_ids is None:
         sm_ids = spread_sm_ids(count, platform.gpu.sm_count).tolist()
     capacity = float(capacity_bytes(platform, flavour, count))
+    own_room_bytes = max(0.0, capacity - shared_room_bytes(platform, flavour)) / count
     one_port = DrainModel(
         drain_bytes_per_s=platform.drain.bytes_per_s,
         capacity_bytes=capacity,
-        own_room_bytes=max(0.0, capacity - shared_room_bytes(platform, flavour)) / count,
+        own_room_bytes=own_room_bytes,
+        sm_room_bytes=min(own_room_bytes, sm_room_bytes(platform, flavour)),
         free_issue_ns=partial(issue_ns, platform, flavour, count),
         branch_of_sm=(0,) * count,
     )

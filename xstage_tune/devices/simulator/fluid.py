@@ -41,6 +41,7 @@ class Fluid(NamedTuple):
     drain: float  # R
     capacity: float  # of the shared room
     own_rooms: float  # of all producers together
+    outside: float  # part of what waits in them that has left its SM
     weights: int  # distinct weights of ports
     share: NDArray[np.float64]  # [branches]
     burst: NDArray[np.float64]  # [kinds] bytes
@@ -116,6 +117,7 @@ def new_fluid(
         drain=drain_rate,
         capacity=max(0.0, float(drain.shared_room_bytes)),
         own_rooms=drain.own_room_bytes * producers,
+        outside=drain.outside_part,
         weights=weights.size,
         share=np.asarray(drain.branch_share, np.float64),
         burst=np.asarray(burst_bytes, np.float64),
@@ -208,9 +210,14 @@ def _held(fluid: Fluid, occupancy: float, entered: float) -> float:
         occupancy: of the shared room.
         entered: bytes of the offered bursts that have entered it.
     """
-    in_own_rooms = min(fluid.level[OFFERED] - entered, fluid.own_rooms)
-    held: float = occupancy + max(in_own_rooms, 0.0)
+    held: float = occupancy + _in_own_rooms(fluid, entered)
     return held
+
+
+@event_kernel
+def _in_own_rooms(fluid: Fluid, entered: float) -> float:
+    in_own_rooms: float = min(max(fluid.level[OFFERED] - entered, 0.0), fluid.own_rooms)
+    return in_own_rooms
 
 
 @event_kernel
@@ -259,13 +266,14 @@ def passed_bytes(fluid: Fluid, producer: int) -> float:
 
 @event_kernel
 def access_wait_ns(fluid: Fluid) -> float:
-    """How long an access that has left its SM waits in the shared room, at the time of the last event.
+    """How long an access that leaves its SM now waits: behind all remote bytes that have left theirs.
 
     0 where no room of the producers is known: there nothing is assumed of accesses that are no remote stores.
     """
     if fluid.own_rooms == 0.0:
         return 0.0
-    wait_ns: float = fluid.level[OCCUPANCY] / fluid.drain
+    in_front = fluid.level[OCCUPANCY] + fluid.outside * _in_own_rooms(fluid, fluid.level[ENTERED])
+    wait_ns: float = in_front / fluid.drain
     return wait_ns
 
 

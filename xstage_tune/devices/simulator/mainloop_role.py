@@ -131,14 +131,17 @@ def free_slots(sm: int, count: int, now: float, run: Pipeline) -> None:
 
 @event_kernel
 def signal(counter: int, now: float, run: Pipeline) -> None:
-    """Raise a counter; if that completes it, those that wait for it see it ``signal_ns`` later or more."""
+    """Raise a counter; if that completes it, those that wait for it see it ``signal_ns`` later or more.
+
+    They poll it, one access behind the other: half an access's wait goes by until the next one comes to it.
+    """
     if counter == NO_COUNTER:
         return
     run.roles.missing[counter] -= 1
     if run.roles.missing[counter] > 0:
         return
     advance(run.fluid, now)
-    seen = now + access_wait_ns(run.fluid) + run.rules.signal_ns
+    seen = now + access_wait_ns(run.fluid) / 2 + run.rules.signal_ns
     run.roles.visible_at[counter] = seen
     sm = run.roles.waiting[counter]
     while sm != NOBODY:
