@@ -266,7 +266,7 @@ def residual_us(tokens: int, *, coupled: bool) -> float:
     KV tile (its QK^T part).
     """
     drain = drain_model(load_platform("paper-nvlink5"))
-    grid = AttentionGrid(heads=4, tokens=tokens, block_m=128, sms=148)
+    grid = AttentionGrid(heads=4, tokens=tokens, block_m=128, sms=148, local_ranks=0)
     loop = QLoop(block_n=128, kv_tile_ns=790.0, cover_ns=395.0)
     stores = OutputStores(row_bytes=256.0, local_bytes_per_ns=32768 / 760)
     streams = attention_streams(grid, attention_order(grid, "rotated"), loop, stores)

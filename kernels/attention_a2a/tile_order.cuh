@@ -14,6 +14,7 @@ enum class TileOrder : u32 {
     sequential = 0,  // heads in turn, each from token 0
     rotated = 1,     // heads in turn, each from the first tile of the next rank's tokens
     spread = 2,      // neighbours go to different ranks, beginning at the next rank
+    own_last = 3,    // other ranks' tiles of all heads, each from the next rank's first; then this rank's own
 };
 
 struct Tile {
@@ -25,14 +26,14 @@ class TileGrid {
 public:
     XSTAGE_HOST_DEVICE TileGrid(u32 tokens, u32 heads, u32 block_m, u32 ranks, u32 rank)
         : tokens_(tokens),
+          heads_(heads),
           block_m_(block_m),
           ranks_(ranks),
-          next_rank_(rank + 1 == ranks ? 0 : rank + 1),
+          rank_(rank),
           rows_per_rank_((tokens - 1) / ranks + 1),
-          blocks_((tokens - 1) / block_m + 1),
-          tiles_(blocks_ * heads) {}
+          blocks_((tokens - 1) / block_m + 1) {}
 
-    XSTAGE_HOST_DEVICE u32 tiles() const { return tiles_; }
+    XSTAGE_HOST_DEVICE u32 tiles() const { return blocks_ * heads_; }
     XSTAGE_HOST_DEVICE u32 rows_per_rank() const { return rows_per_rank_; }
 
     XSTAGE_HOST_DEVICE Tile at(TileOrder order, u32 place) const {
@@ -40,15 +41,19 @@ public:
         const u32 in_head = place - head * blocks_;
         switch (order) {
             case TileOrder::rotated:
-                return {head, (in_head + first_token(next_rank_) / block_m_) % blocks_};
+                return {head, (in_head + first_token(next_rank()) / block_m_) % blocks_};
             case TileOrder::spread:
                 return {head, spread_block(in_head)};
+            case TileOrder::own_last:
+                return own_last_tile(place);
             default:
                 return {head, in_head};
         }
     }
 
 private:
+    XSTAGE_HOST_DEVICE u32 next_rank() const { return rank_ + 1 == ranks_ ? 0 : rank_ + 1; }
+
     XSTAGE_HOST_DEVICE u32 first_token(u32 rank) const {
         const u64 first = static_cast<u64>(rank) * rows_per_rank_;
         return first < tokens_ ? static_cast<u32>(first) : tokens_;
@@ -57,6 +62,20 @@ private:
     // A tile belongs to the rank of its first row.
     XSTAGE_HOST_DEVICE u32 first_block(u32 rank) const { return (first_token(rank) + block_m_ - 1) / block_m_; }
     XSTAGE_HOST_DEVICE u32 blocks_of(u32 rank) const { return first_block(rank + 1) - first_block(rank); }
+
+    // A head's own tiles are neighbours, so those of others are as well, but for the wrap behind its last tile.
+    XSTAGE_HOST_DEVICE Tile own_last_tile(u32 place) const {
+        const u32 own_begin = first_block(rank_);
+        const u32 own_end = first_block(rank_ + 1);
+        const u32 own = own_end - own_begin;
+        const u32 others = blocks_ - own;
+        const u32 others_of_all = others * heads_;
+        if (place < others_of_all) {
+            return {place / others, (own_end + place % others) % blocks_};
+        }
+        place -= others_of_all;
+        return {place / own, own_begin + place % own};
+    }
 
     // Deals one tile of every rank a round, from the next rank on. Rounds in which the same ranks still have tiles
     // are skipped together, so there are at most as many steps as ranks.
@@ -82,7 +101,7 @@ private:
 
     // The `turn`-th tile of a round, counting ranks that still have one.
     XSTAGE_HOST_DEVICE u32 block_of_round(u32 round, u32 turn) const {
-        for (u32 rank = next_rank_;; rank = rank + 1 == ranks_ ? 0 : rank + 1) {
+        for (u32 rank = next_rank();; rank = rank + 1 == ranks_ ? 0 : rank + 1) {
             if (blocks_of(rank) > round && turn-- == 0) {
                 return first_block(rank) + round;
             }
@@ -90,12 +109,12 @@ private:
     }
 
     u32 tokens_;
+    u32 heads_;
     u32 block_m_;
     u32 ranks_;
-    u32 next_rank_;
+    u32 rank_;
     u32 rows_per_rank_;
     u32 blocks_;  // of a head
-    u32 tiles_;
 };
 
 }  // namespace xstage

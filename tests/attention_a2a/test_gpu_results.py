@@ -73,8 +73,19 @@ def test_any_number_of_tokens(variant: AttentionConfig, head_dim: int, tokens: i
 
 
 @pytest.mark.parametrize("order", get_args(TileOrder))
-def test_every_tile_order_covers_all_rows(order: TileOrder) -> None:
-    check(Case(ROUNDS, config(tile_order=order), seed=3))
+@pytest.mark.parametrize(
+    "shape",
+    [
+        ROUNDS,
+        AttentionShape(tokens=129, heads=3, head_dim=128, ranks=8, rank=3),  # none of the tiles is its own
+        AttentionShape(tokens=129, heads=3, head_dim=128, ranks=8, rank=7),  # 119 to 128: the partial one is
+        AttentionShape(tokens=9, heads=3, head_dim=128, ranks=8, rank=6),  # it owns no token
+        AttentionShape(tokens=9000, heads=3, head_dim=128),  # all are its own
+    ],
+    ids=lambda shape: f"{shape.tokens} tokens, rank {shape.rank} of {shape.ranks}",
+)
+def test_every_tile_order_covers_all_rows(shape: AttentionShape, order: TileOrder) -> None:
+    check(Case(shape, config(tile_order=order), seed=3))
 
 
 @pytest.mark.parametrize(

@@ -76,7 +76,15 @@ def test_the_table_has_every_schedule_and_the_ratio(run_cli: RunCli, monkeypatch
 
 def test_attention_shows_its_residual(run_cli: RunCli) -> None:
     shown = run_cli("emulate", *FA, *SIMULATED).stdout
-    for part in ("sequential", "rotated", "spread", "no remote stores", "residual E_res", "equations 18, 19"):
+    for part in (
+        "sequential",
+        "rotated",
+        "spread",
+        "own-last",
+        "no remote stores",
+        "residual E_res",
+        "equations 18, 19",
+    ):
         assert part in shown
     coupled = run_cli("emulate", *FA, *SIMULATED, "--completion-coupled").stdout
     assert "completion-coupled" in coupled

@@ -2,42 +2,108 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import get_args
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from benchmarks.simulator import residual_us
+from xstage_tune.configs.schema import TileOrder
 from xstage_tune.devices.simulator.attention import OutputStores, QLoop, attention_streams
-from xstage_tune.devices.simulator.attention_order import AttentionGrid, TileOrder, attention_order
+from xstage_tune.devices.simulator.attention_order import (
+    AttentionGrid,
+    AttentionOrder,
+    attention_order,
+    last_round_remote_rows,
+)
 from xstage_tune.errors import UsageError
 
-ORDERS: tuple[TileOrder, ...] = ("sequential", "rotated", "spread")
+ORDERS: tuple[TileOrder, ...] = get_args(TileOrder)
 
 
-@given(
-    heads=st.integers(1, 5),
-    tokens=st.integers(1, 3000),
-    block_m=st.sampled_from([64, 128, 192]),
-    sms=st.integers(1, 40),
-    ranks=st.integers(1, 8),
-    order=st.sampled_from(ORDERS),
-    data=st.data(),
-)
-@settings(deadline=None, max_examples=120)
-def test_every_row_is_stored_once_and_own_rows_stay(
-    heads: int, tokens: int, block_m: int, sms: int, ranks: int, order: TileOrder, data: st.DataObject
-) -> None:
-    rank = data.draw(st.integers(0, ranks - 1))
-    grid = AttentionGrid(heads, tokens, block_m, sms, ranks, rank)
+@st.composite
+def grids(draw: st.DrawFn, *, whole_tiles: bool = False) -> AttentionGrid:
+    """Any grid; with ``whole_tiles`` one whose ranks all own as many, none of which straddles two."""
+    ranks, block_m = draw(st.integers(1, 8)), draw(st.sampled_from([64, 128, 192]))
+    tokens = block_m * ranks * draw(st.integers(1, 4)) if whole_tiles else draw(st.integers(1, 3000))
+    return AttentionGrid(
+        heads=draw(st.integers(1, 5)),
+        tokens=tokens,
+        block_m=block_m,
+        sms=draw(st.integers(1, 40)),
+        ranks=ranks,
+        rank=draw(st.integers(0, ranks - 1)),
+        local_ranks=draw(st.integers(0, ranks)),
+    )
+
+
+def in_places(grid: AttentionGrid, order: AttentionOrder) -> NDArray[np.int64]:
+    """Indices of an order's tiles, which go SM by SM, by their places."""
+    sm = np.repeat(np.arange(grid.sms), np.diff(order.first))
+    return np.argsort((np.arange(sm.size) - order.first[sm]) * grid.sms + sm)
+
+
+@given(grids(), st.sampled_from(ORDERS))
+@settings(deadline=None, max_examples=200)
+def test_every_row_is_stored_once_and_rows_of_local_ranks_stay(grid: AttentionGrid, order: TileOrder) -> None:
     tiles = attention_order(grid, order)
     keys = tiles.head * grid.tiles_per_head + tiles.m_block
-    assert np.sort(keys).tolist() == list(range(heads * grid.tiles_per_head))
-    assert tiles.rows.sum() == heads * tokens
-    owner = np.arange(tokens) // -(-tokens // ranks)
-    assert tiles.remote_rows.sum() == heads * np.count_nonzero(owner != rank)
-    assert (tiles.remote_rows >= 0).all()
+    assert np.sort(keys).tolist() == list(range(grid.heads * grid.tiles_per_head))
+    assert tiles.rows.sum() == grid.heads * grid.tokens
+    owner = np.arange(grid.tokens) // -(-grid.tokens // grid.ranks)
+    remote = (owner - grid.rank) % grid.ranks >= grid.local_ranks
+    begin = tiles.m_block * grid.block_m
+    stored = [remote[first : first + rows].sum() for first, rows in zip(begin, tiles.rows, strict=True)]
+    assert tiles.remote_rows.tolist() == stored
     assert np.diff(tiles.first).max() - np.diff(tiles.first).min() <= 1
+    by_place = in_places(grid, tiles)
+    last_round = by_place[(by_place.size - 1) // grid.sms * grid.sms :]
+    assert last_round_remote_rows(grid, order) == tiles.remote_rows[last_round].sum()
+
+
+@given(grids())
+@settings(deadline=None, max_examples=100)
+def test_own_last_ends_with_all_own_tiles(grid: AttentionGrid) -> None:
+    """So no order of whole tiles has fewer tiles of other ranks among its last ones, however many."""
+    tiles = attention_order(grid, "own-last")
+    by_place = in_places(grid, tiles)
+    begin = tiles.m_block[by_place] * grid.block_m
+    own = begin // -(-grid.tokens // grid.ranks) == grid.rank
+    assert not (own[:-1] & ~own[1:]).any()
+    heads = tiles.head[by_place]
+    for part in (own, ~own):
+        assert (np.diff(heads[part]) >= 0).all()
+
+
+@given(grids(whole_tiles=True))
+@settings(deadline=None, max_examples=100)
+def test_of_whole_tiles_own_last_leaves_least_to_drain(grid: AttentionGrid) -> None:
+    """Of ragged ones not always: an own tile that straddles the next rank's rows may be last."""
+    grid = replace(grid, local_ranks=1)
+    left = {order: last_round_remote_rows(grid, order) for order in ORDERS}
+    assert left["own-last"] == min(left.values())
+
+
+@pytest.mark.parametrize(
+    ("tokens", "ranks", "rank", "blocks"),
+    [
+        (1024, 4, 1, [4, 5, 6, 7, 0, 1] * 2 + [2, 3] * 2),
+        (1024, 4, 3, [0, 1, 2, 3, 4, 5] * 2 + [6, 7] * 2),
+        (400, 2, 0, [2, 3] * 2 + [0, 1] * 2),  # 200 rows a rank: tile 1 straddles, and is of rank 0
+        (400, 2, 1, [0, 1] * 2 + [2, 3] * 2),
+        (9, 8, 6, [0] * 2),  # rank 6 owns no token
+        (100, 8, 0, [0] * 2),  # one tile, of rank 0
+        (100, 8, 5, [0] * 2),
+        (400, 1, 0, [0, 1, 2, 3] * 2),
+    ],
+)
+def test_own_last_by_hand(tokens: int, ranks: int, rank: int, blocks: list[int]) -> None:
+    grid = AttentionGrid(heads=2, tokens=tokens, block_m=128, sms=1, ranks=ranks, rank=rank)
+    assert attention_order(grid, "own-last").m_block.tolist() == blocks
 
 
 def test_a_tile_that_straddles_two_ranks_is_remote_in_part() -> None:
@@ -46,7 +112,7 @@ def test_a_tile_that_straddles_two_ranks_is_remote_in_part() -> None:
 
 
 def test_counting_every_byte_as_remote() -> None:
-    grid = AttentionGrid(heads=2, tokens=300, block_m=128, sms=4)
+    grid = AttentionGrid(heads=2, tokens=300, block_m=128, sms=4, local_ranks=0)
     order = attention_order(grid, "sequential")
     assert np.array_equal(order.rows, order.remote_rows)
 
@@ -61,10 +127,11 @@ def test_orders_begin_where_they_say() -> None:
     assert first_blocks("rotated", 1) == [16, 17, 18, 19, 20]
     assert first_blocks("rotated", 3) == [0, 1, 2, 3, 4]
     assert first_blocks("spread", 1) == [16, 24, 0, 8, 17]
+    assert first_blocks("own-last", 1) == [16, 17, 18, 19, 20]
 
 
 def test_a_partial_tile_computes_in_full_and_stores_its_rows() -> None:
-    grid = AttentionGrid(heads=1, tokens=200, block_m=128, sms=2)
+    grid = AttentionGrid(heads=1, tokens=200, block_m=128, sms=2, local_ranks=0)
     loop = QLoop(block_n=128, kv_tile_ns=790.0, fixed_ns=100.0, cover_ns=300.0)
     stores = OutputStores(row_bytes=256, local_bytes_per_ns=64)
     streams = attention_streams(grid, attention_order(grid, "sequential"), loop, stores)
@@ -87,7 +154,17 @@ def test_the_fused_residual_is_an_issue_floor_and_the_coupled_one_grows_with_the
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"tokens": 0}, {"sms": 0}, {"rank": 8}, {"rank": -1}, {"heads": 0}, {"block_m": -128}]
+    "wrong",
+    [
+        {"tokens": 0},
+        {"sms": 0},
+        {"rank": 8},
+        {"rank": -1},
+        {"heads": 0},
+        {"block_m": -128},
+        {"local_ranks": -1},
+        {"local_ranks": 9},
+    ],
 )
 def test_a_grid_refuses_what_cannot_be_tiled(wrong: dict[str, int]) -> None:
     good = {"heads": 4, "tokens": 8192, "block_m": 128, "sms": 148}

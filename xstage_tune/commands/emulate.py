@@ -32,6 +32,7 @@ class ScheduleChoice(StrEnum):
     SEQUENTIAL = "sequential"
     ROTATED = "rotated"
     SPREAD = "spread"
+    OWN_LAST = "own-last"
     ALL = "all"
 
 

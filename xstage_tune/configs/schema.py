@@ -18,8 +18,12 @@ ScheduleKind = Literal["wave", "interleaved", "alternating", "clamped-lag"]
 Placement = Literal["even", "share"]
 #: Where a finished attention tile waits for its stores: in the buffer of Q or of V, or in its own.
 OutputStaging = Literal["alias-q", "alias-v", "dedicated-x1", "dedicated-x2"]
-#: As the simulator's ``attention_order`` defines them.
-TileOrder = Literal["sequential", "rotated", "spread"]
+#: ``sequential``: heads in turn, each from token 0. ``rotated``: heads in turn, each from the first tile of
+#: the next rank's tokens, so that ranks do not all send to the same one and a head ends with own tokens.
+#: ``spread``: neighbouring tiles go to different ranks, beginning at the next rank. ``own-last``: the tiles
+#: of other ranks as ``rotated``, of all heads, then those of this rank, so that few stores are left to drain
+#: when no Q-loop follows. A tile belongs to the rank of its first row.
+TileOrder = Literal["sequential", "rotated", "spread", "own-last"]
 
 _PARAMETER_OF: dict[ScheduleKind, str] = {"wave": "experts_per_wave", "interleaved": "lead_rows"}
 

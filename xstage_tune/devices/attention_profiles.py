@@ -12,6 +12,7 @@ from xstage_tune.devices.base import DeviceDescription, LaunchInfo, StorePath, V
 from xstage_tune.errors import UsageError
 from xstage_tune.profile_types import Count, Positive
 from xstage_tune.spans import LANE_DTYPE, SPAN_DTYPE, SpanTable
+from xstage_tune.workloads.ownership import first_token, rows_per_rank
 from xstage_tune.workloads.schema import OUTPUT_BYTES, AttentionWorkload
 
 #: ``attention``: the fused kernel with one local destination, T_FA. ``all-to-all``: the direct stores alone.
@@ -56,12 +57,17 @@ class ProfileCase:
     @property
     def rows_per_rank(self) -> int:
         """Tokens that a rank owns; the last ranks may own fewer."""
-        return -(-self.tokens // self.ranks)
+        return rows_per_rank(self.tokens, self.ranks)
+
+    @property
+    def local_ranks(self) -> int:
+        """Ranks from the profiled one on whose buffers are local."""
+        return self.ranks - self.remote_ranks
 
     @property
     def local_tokens(self) -> int:
         """Tokens from the first one on whose owners' buffers are local."""
-        return min(self.tokens, (self.ranks - self.remote_ranks) * self.rows_per_rank)
+        return first_token(self.tokens, self.ranks, self.local_ranks)
 
     @property
     def output_bytes(self) -> int:
@@ -82,8 +88,7 @@ def profile_case(
     Raises:
         UsageError: its remote fraction is no whole number of ranks, so no buffers have it.
     """
-    remote = workload.output_remote_fraction * workload.degree
-    if abs(remote - round(remote)) > 1e-9:
+    if workload.remote_ranks is None:
         raise UsageError(
             f"'{workload.name}': remote_fraction = {workload.output_remote_fraction:g} of "
             f"{workload.degree} ranks is no whole number of ranks",
@@ -95,7 +100,7 @@ def profile_case(
         heads=workload.local_heads,
         head_dim=workload.head_dim,
         ranks=workload.degree,
-        remote_ranks=round(remote),
+        remote_ranks=workload.remote_ranks,
         config=config,
         path=path,
         seed=seed,

@@ -109,13 +109,13 @@ def sampled_ctas(table: SpanTable, block_m: int, most_spans: int) -> SpanTable:
 
 
 def _remote_tiles(case: ProfileCase, ctas: int, per_cta: int) -> NDArray[np.bool_]:
-    """Whether the i-th tile of each CTA has a row beyond the local tokens, ``[ctas * per_cta]``."""
-    grid = AttentionGrid(case.heads, case.tokens, case.config.block_m, ctas, case.ranks, rank=0)
+    """Whether the i-th tile of each CTA has rows of a remote rank, ``[ctas * per_cta]``."""
+    grid = AttentionGrid(
+        case.heads, case.tokens, case.config.block_m, ctas, case.ranks, local_ranks=case.local_ranks
+    )
     order = attention_order(grid, case.config.tile_order)
     remote = np.zeros((ctas, per_cta), np.bool_)
     for cta in range(ctas):
-        own = slice(int(order.first[cta]), int(order.first[cta + 1]))
-        last_row = order.m_block[own] * case.config.block_m + order.rows[own]
-        beyond = last_row > case.local_tokens
-        remote[cta, : min(per_cta, beyond.size)] = beyond[:per_cta]
+        of_cta = order.remote_rows[order.first[cta] : order.first[cta + 1]] > 0
+        remote[cta, : min(per_cta, of_cta.size)] = of_cta[:per_cta]
     return remote.ravel()

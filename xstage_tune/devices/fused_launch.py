@@ -128,6 +128,20 @@ def moe_grid(config: MegaMoeConfig, workload: MoeWorkload, platform: PlatformPro
     )
 
 
+def attention_grid(
+    config: AttentionConfig, workload: AttentionWorkload, platform: PlatformProfile
+) -> AttentionGrid:
+    """The tiles of rank 0."""
+    return AttentionGrid(
+        heads=workload.local_heads,
+        tokens=workload.tokens,
+        block_m=config.block_m,
+        sms=platform.gpu.sm_count,
+        ranks=workload.degree,
+        local_ranks=workload.local_ranks,
+    )
+
+
 def launch_tiles(workload: Workload, block_m: int, block_n: int) -> int:
     """Tiles of the rank that has most."""
     if isinstance(workload, AttentionWorkload):
@@ -237,27 +251,19 @@ def _attention_launch(
     config: AttentionConfig, workload: AttentionWorkload, platform: PlatformProfile, given: GivenTimes
 ) -> FusedLaunch:
     loop, epilogue_ns = _attention_times(config, workload, platform, given)
-    grid = AttentionGrid(
-        heads=workload.local_heads,
-        tokens=workload.tokens,
-        block_m=config.block_m,
-        sms=platform.gpu.sm_count,
-        ranks=workload.degree,
-        rank=0 if workload.remote_fraction is None else None,
-    )
+    grid = attention_grid(config, workload, platform)
     stores = OutputStores(
-        row_bytes=float(workload.head_dim * OUTPUT_BYTES), local_bytes_per_ns=math.inf, fixed_ns=epilogue_ns
+        row_bytes=float(workload.head_dim * OUTPUT_BYTES),
+        local_bytes_per_ns=math.inf,
+        fixed_ns=epilogue_ns,
+        remote_row_part=workload.remote_row_part,
     )
     order = attention_order(grid, config.tile_order)
     streams = attention_streams(grid, order, loop, stores)
-    local_bytes, remote_bytes = output_store_bytes(order, stores)
-    if workload.remote_fraction is not None:
-        local_bytes = remote_bytes * (1.0 - workload.remote_fraction)
-        remote_bytes = remote_bytes * workload.remote_fraction
+    local_bytes, _ = output_store_bytes(order, stores)
     return FusedLaunch(
         streams=replace(
             streams,
-            remote_bytes=remote_bytes,
             slot_offset_ns=_slot_offset_ns(config, streams, loop.cover_ns),
             paced_ns=_paced_ns(config, streams),
         ),

@@ -5,13 +5,13 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, get_args
 
 from xstage_tune.configs.architecture import architecture_of
 from xstage_tune.configs.defaults import default_config, heuristic_configs
 from xstage_tune.configs.megamoe_budget import OPERAND_SWIZZLE_BYTES
 from xstage_tune.configs.resources import check_config
-from xstage_tune.configs.schema import AttentionConfig, KernelConfig, MegaMoeConfig, Schedule
+from xstage_tune.configs.schema import AttentionConfig, KernelConfig, MegaMoeConfig, Schedule, TileOrder
 from xstage_tune.errors import UsageError
 from xstage_tune.platforms.schema import PlatformProfile
 from xstage_tune.workloads.schema import MoeWorkload, Workload
@@ -113,7 +113,7 @@ def default_axes(workload: Workload, platform: PlatformProfile) -> dict[str, tup
             "block_n": (64, 80, 96, 112, 128, 144, 160, 176, 192, 256),
             "kv_stages": (2, 3, 4),
             "output_staging": ("alias-q", "alias-v", "dedicated-x1", "dedicated-x2"),
-            "tile_order": ("sequential", "rotated", "spread"),
+            "tile_order": get_args(TileOrder),
         }
     axes["store_flavour"] = flavours
     known = [default_config(workload, platform), *heuristic_configs(workload, platform).values()]

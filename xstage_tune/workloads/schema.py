@@ -5,12 +5,12 @@ Strict, as platform profiles are: every problem is an error that names the file 
 
 from __future__ import annotations
 
-from math import ceil
 from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
 from xstage_tune.profile_types import Count, Finite, NonNegative, Strict, Tally
+from xstage_tune.workloads.ownership import first_token, rows_per_rank
 
 Precision = Literal["bf16", "w8a8", "w4a8"]
 #: Operand type whose Tensor Core rate a precision runs at (a platform's ``compute.tensor``).
@@ -18,6 +18,9 @@ TensorDtype = Literal["bf16", "fp8"]
 
 #: Combine and attention outputs leave in bf16.
 OUTPUT_BYTES = 2
+
+#: How far a remote fraction times the degree may be from a whole number of ranks.
+_WHOLE_RANKS_TOLERANCE = 1e-9
 
 #: Far above any layer's, and low enough that products of them are exact in int64 and float64.
 MOST_TOKENS = 2**31 - 1  # of all ranks
@@ -179,7 +182,7 @@ class AttentionWorkload(Strict):
     @property
     def rows_per_rank(self) -> int:
         """Tokens that one rank owns after the All-to-All; the last ranks may own fewer."""
-        return -(-self.tokens // self.degree)
+        return rows_per_rank(self.tokens, self.degree)
 
     @property
     def output_remote_fraction(self) -> float:
@@ -187,13 +190,29 @@ class AttentionWorkload(Strict):
         return _remote_fraction(self.remote_fraction, self.degree)
 
     @property
+    def remote_ranks(self) -> int | None:
+        """How many ranks' rows are remote; None where no whole number of ranks makes the fraction.
+
+        This rank being rank 0, they are the last ones.
+        """
+        ranks = self.output_remote_fraction * self.degree
+        return round(ranks) if abs(ranks - round(ranks)) <= _WHOLE_RANKS_TOLERANCE else None
+
+    @property
+    def local_ranks(self) -> int:
+        """How many ranks' rows stay on the GPU, from this rank on; 0 where a part of every row does."""
+        return 0 if self.remote_ranks is None else self.degree - self.remote_ranks
+
+    @property
+    def remote_row_part(self) -> float:
+        """Of a row of the other ranks, what is remote: all of it where ranks are whole."""
+        return self.output_remote_fraction if self.remote_ranks is None else 1.0
+
+    @property
     def remote_bytes(self) -> float:
-        """Of one rank's output: the whole rows of other ranks' tokens, or the given share of all rows."""
-        if self.remote_fraction is None:
-            rows: float = self.tokens - ceil(self.tokens / self.degree)
-        else:
-            rows = self.tokens * self.remote_fraction
-        return self.local_heads * rows * self.head_dim * OUTPUT_BYTES
+        """Of one rank's output."""
+        rows = self.tokens - first_token(self.tokens, self.degree, self.local_ranks)
+        return self.local_heads * rows * self.remote_row_part * self.head_dim * OUTPUT_BYTES
 
 
 Workload = MoeWorkload | AttentionWorkload

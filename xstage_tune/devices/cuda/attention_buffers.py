@@ -37,9 +37,8 @@ class AttentionBuffers:
     def __init__(self, gpu: Gpu, case: ProfileCase, shape: AttentionShape, inputs: Inputs) -> None:
         self._gpu, self._shape = gpu, shape
         self._owner = find_peer(gpu.device) if case.path == "peer" else gpu.device
-        first_remote = case.ranks - case.remote_ranks
         self._paths: tuple[StorePath, ...] = tuple(
-            case.path if rank >= first_remote else "local" for rank in range(case.ranks)
+            "local" if rank < case.local_ranks else case.path for rank in range(case.ranks)
         )
         self._require_memory(case)
         with ExitStack() as opened:

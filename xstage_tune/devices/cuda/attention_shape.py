@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from xstage_tune.errors import UsageError
+from xstage_tune.workloads.ownership import first_token, rows_per_rank
 
 #: Destinations that a launch can name: the GPUs of one NVLink domain (``kMaxRanks`` of ``arguments.cuh``).
 MAX_RANKS = 8
@@ -76,11 +77,12 @@ class AttentionShape:
     @property
     def rows_per_rank(self) -> int:
         """Tokens that a rank owns; the last ranks may own fewer."""
-        return -(-self.tokens // self.ranks)
+        return rows_per_rank(self.tokens, self.ranks)
 
     def rows_of(self, rank: int) -> int:
         """Tokens that ``rank`` owns."""
-        return max(0, min(self.rows_per_rank, self.tokens - rank * self.rows_per_rank))
+        begin, end = (first_token(self.tokens, self.ranks, of) for of in (rank, rank + 1))
+        return end - begin
 
     @property
     def row_bytes(self) -> int:

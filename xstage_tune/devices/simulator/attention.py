@@ -38,6 +38,7 @@ class OutputStores:
 
     Args:
         row_bytes: of one query row, ``head_dim * element size``.
+        remote_row_part: of a row that is not local, what is stored remotely; the rest of it is local too.
         local_bytes_per_ns: rate of one SM's local stores.
         fixed_ns: of the issue role for every tile.
     """
@@ -45,6 +46,7 @@ class OutputStores:
     row_bytes: float
     local_bytes_per_ns: float
     fixed_ns: float = 0.0
+    remote_row_part: float = 1.0
 
 
 def attention_streams(
@@ -64,6 +66,6 @@ def attention_streams(
 
 def output_store_bytes(order: AttentionOrder, stores: OutputStores) -> tuple[Floats, Floats]:
     """What each tile stores locally and remotely, ``[n]`` each, in bytes."""
-    remote: Floats = order.remote_rows * np.float64(stores.row_bytes)
-    local: Floats = (order.rows - order.remote_rows) * np.float64(stores.row_bytes)
+    remote: Floats = order.remote_rows * np.float64(stores.row_bytes * stores.remote_row_part)
+    local: Floats = order.rows * np.float64(stores.row_bytes) - remote
     return local, remote

@@ -9,19 +9,16 @@ Tiles depend on nothing, so no order can deadlock.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
+from xstage_tune.configs.schema import TileOrder
 from xstage_tune.errors import UsageError
+from xstage_tune.workloads.ownership import first_token
 
 Ints = NDArray[np.int64]
-
-#: ``sequential``: heads in turn, each from token 0. ``rotated``: heads in turn, each from the first tile of
-#: the next rank's tokens, so that ranks do not all send to the same one and a rank's own tokens come last.
-#: ``spread``: neighbouring tiles go to different ranks, beginning at the next rank.
-TileOrder = Literal["sequential", "rotated", "spread"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +31,9 @@ class AttentionGrid:
         block_m: query rows of a tile; the last tile of a head may hold fewer.
         sms: persistent CTAs.
         ranks: Ulysses degree.
-        rank: this rank, whose own tokens need no remote store; None counts every byte as remote.
+        rank: this rank.
+        local_ranks: so many ranks from this one on, cyclically, whose rows need no remote store; 0 counts
+            even this rank's own as remote.
 
     Raises:
         UsageError: a count is out of range.
@@ -45,17 +44,37 @@ class AttentionGrid:
     block_m: int
     sms: int
     ranks: int = 8
-    rank: int | None = None
+    rank: int = 0
+    local_ranks: int = 1
 
     def __post_init__(self) -> None:
         if min(self.heads, self.tokens, self.block_m, self.sms, self.ranks) < 1:
             raise UsageError("attention: heads, tokens, block_m, SMs and ranks must be 1 or more")
-        if self.rank is not None and not 0 <= self.rank < self.ranks:
+        if not 0 <= self.rank < self.ranks:
             raise UsageError(f"attention: rank {self.rank} is not one of {self.ranks}")
+        if not 0 <= self.local_ranks <= self.ranks:
+            raise UsageError(f"attention: {self.local_ranks} of {self.ranks} ranks are local")
 
     @property
     def tiles_per_head(self) -> int:
         return -(-self.tokens // self.block_m)
+
+    @property
+    def tiles(self) -> int:
+        return self.heads * self.tiles_per_head
+
+    @property
+    def rounds(self) -> int:
+        """Tiles of the CTA that has most."""
+        return -(-self.tiles // self.sms)
+
+    def first_token(self, rank: int) -> int:
+        """First token that a rank owns; M where it owns none."""
+        return first_token(self.tokens, self.ranks, rank)
+
+    def first_block(self, rank: int) -> int:
+        """First tile of a head that belongs to a rank, that of its first row; beyond the last where none."""
+        return -(-self.first_token(rank) // self.block_m)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,51 +85,69 @@ class AttentionOrder:
     head: Ints
     m_block: Ints
     rows: Ints  # query rows
-    remote_rows: Ints  # of them, rows of other ranks' tokens
+    remote_rows: Ints  # of them, rows that are stored remotely
 
 
 def attention_order(grid: AttentionGrid, order: TileOrder) -> AttentionOrder:
     """Every output tile once: tile i of the order goes to SM ``i % sms``."""
-    blocks = _blocks(grid, order)
-    head = np.repeat(np.arange(grid.heads), blocks.size)
-    m_block = np.tile(blocks, grid.heads)
+    head, m_block = _places(grid, order)
     # Stride the one order over the SMs: a stable sort by SM keeps each SM's tiles in turn.
     sm = np.arange(head.size) % grid.sms
     by_sm = np.argsort(sm, kind="stable")
     head, m_block = head[by_sm], m_block[by_sm]
-    begin = m_block * grid.block_m
-    end = np.minimum(begin + grid.block_m, grid.tokens)
+    rows, remote_rows = _rows(grid, m_block)
     return AttentionOrder(
         first=np.concatenate(([0], np.cumsum(np.bincount(sm, minlength=grid.sms)))),
         head=head,
         m_block=m_block,
-        rows=end - begin,
-        remote_rows=end - begin - _own_rows(grid, begin, end),
+        rows=rows,
+        remote_rows=remote_rows,
     )
 
 
-def _own_rows(grid: AttentionGrid, begin: Ints, end: Ints) -> Ints:
-    if grid.rank is None:
-        return np.zeros_like(begin)
-    own_begin, own_end = _first_token(grid, grid.rank), _first_token(grid, grid.rank + 1)
-    overlap: Ints = np.minimum(end, own_end) - np.maximum(begin, own_begin)
-    return np.maximum(overlap, 0)
+@lru_cache(maxsize=256)
+def last_round_remote_rows(grid: AttentionGrid, order: TileOrder) -> int:
+    """Rows stored remotely by the last round of tiles, which no Q-loop follows: one a CTA, or fewer."""
+    _, m_block = _places(grid, order)
+    _, remote_rows = _rows(grid, m_block[(grid.rounds - 1) * grid.sms :])
+    return int(remote_rows.sum())
 
 
-def _first_token(grid: AttentionGrid, rank: int) -> int:
-    return min(grid.tokens, rank * -(-grid.tokens // grid.ranks))
+def _rows(grid: AttentionGrid, m_block: Ints) -> tuple[Ints, Ints]:
+    """Rows of tiles, and how many of them are stored remotely."""
+    begin = m_block * grid.block_m
+    end = np.minimum(begin + grid.block_m, grid.tokens)
+    remote = end - begin
+    for nth in range(grid.local_ranks):
+        rank = (grid.rank + nth) % grid.ranks
+        local_begin, local_end = grid.first_token(rank), grid.first_token(rank + 1)
+        remote -= np.maximum(np.minimum(end, local_end) - np.maximum(begin, local_begin), 0)
+    return end - begin, remote
 
 
-def _blocks(grid: AttentionGrid, order: TileOrder) -> Ints:
-    """The tiles of one head, in order."""
+def _places(grid: AttentionGrid, order: TileOrder) -> tuple[Ints, Ints]:
+    """Head and block of every place of the order."""
+    passes = _passes(grid, order)
+    heads = np.arange(grid.heads)
+    return (
+        np.concatenate([np.repeat(heads, blocks.size) for blocks in passes]),
+        np.concatenate([np.tile(blocks, grid.heads) for blocks in passes]),
+    )
+
+
+def _passes(grid: AttentionGrid, order: TileOrder) -> tuple[Ints, ...]:
+    """Blocks of a head: each pass over the heads takes some of every one, in this order."""
     blocks = np.arange(grid.tiles_per_head)
     if order == "sequential":
-        return blocks
-    following = ((grid.rank or 0) + 1) % grid.ranks
+        return (blocks,)
+    following = (grid.rank + 1) % grid.ranks
     if order == "rotated":
-        rotated: Ints = np.roll(blocks, -(_first_token(grid, following) // grid.block_m))
-        return rotated
-    owners = np.array([_first_token(grid, rank) for rank in range(grid.ranks)])
+        return (np.roll(blocks, -(grid.first_token(following) // grid.block_m)),)
+    if order == "own-last":
+        own_begin, own_end = grid.first_block(grid.rank), grid.first_block(grid.rank + 1)
+        others = np.concatenate((blocks[own_end:], blocks[:own_begin]))
+        return others, blocks[own_begin:own_end]
+    owners = np.array([grid.first_token(rank) for rank in range(grid.ranks)])
     owner = np.searchsorted(owners, blocks * grid.block_m, side="right") - 1
     place = blocks - np.searchsorted(owner, owner)
-    return np.lexsort(((owner - following) % grid.ranks, place))
+    return (np.lexsort(((owner - following) % grid.ranks, place)),)
