@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+from typing import get_args
+
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.configs.cases import BLACKWELL, attention, attention_config, hopper, megamoe_config, moe
-from xstage_tune.configs.schema import AttentionConfig, Schedule
+from xstage_tune.configs.schema import AttentionConfig, Schedule, TileOrder
+from xstage_tune.devices.attention_profiles import profile_case
+from xstage_tune.devices.attention_spans import remote_tiles
+from xstage_tune.devices.fused_launch import fused_launch
 from xstage_tune.devices.simulated_kernels import SimulatedKernels
 from xstage_tune.devices.tile_times import attention_tile_times, moe_tile_times
 from xstage_tune.errors import UsageError
@@ -41,6 +49,53 @@ def test_attention_stores_what_other_ranks_own(staging: str) -> None:
     every = attention(remote_fraction=1.0)
     launch = KERNELS.launch(every, attention_config(output_staging=staging))
     assert launch.run().accepted_bytes == pytest.approx(2 * 2048 * 256)
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    tokens=st.integers(1, 6000),
+    remote_ranks=st.integers(0, 8),
+    block_m=st.sampled_from([128, 192]),
+    order=st.sampled_from(get_args(TileOrder)),
+)
+def test_whole_ranks_are_as_local_as_in_a_profiled_launch(
+    tokens: int, remote_ranks: int, block_m: int, order: TileOrder
+) -> None:
+    workload = attention(tokens=tokens, remote_fraction=remote_ranks / 8)
+    config = attention_config(block_m=block_m, block_n=80, output_staging="alias-q", tile_order=order)
+    streams = fused_launch(workload, config, H200).streams
+    case = profile_case("", workload, config, "host", seed=0)
+    assert streams.remote_bytes.sum() == case.remote_bytes == workload.remote_bytes
+    ctas, per_cta = streams.sms, int(np.diff(streams.first).max())
+    simulated = np.zeros((ctas, per_cta), np.bool_)
+    for sm, (begin, end) in enumerate(pairwise(streams.first)):
+        simulated[sm, : end - begin] = streams.remote_bytes[begin:end] > 0
+    assert (remote_tiles(case, ctas, per_cta) == simulated.ravel()).all()
+
+
+def test_what_no_whole_ranks_make_is_a_part_of_every_tile() -> None:
+    launch = fused_launch(attention(tokens=1000, remote_fraction=0.3), attention_config(), H200)
+    rows = launch.streams.remote_bytes / (0.3 * 256)
+    assert sorted(set(rows.round(6).tolist())) == [104, 128]
+    assert launch.local_bytes == pytest.approx(rows * 0.7 * 256)
+
+
+@pytest.mark.parametrize(("tokens", "heads", "most_us"), [(32_768, 4, 0.0), (16_384, 6, 7.5)])
+def test_own_tiles_last_leave_little_to_drain(tokens: int, heads: int, most_us: float) -> None:
+    """128 own tiles for a last round of 100; 96 for one of 108, whose other 12 drain in 7.5 us."""
+    workload = attention(tokens=tokens, heads=8 * heads)
+    config = attention_config(block_n=160, output_staging="dedicated-x1", store_flavour="st.v4")
+
+    def residual_us(order: TileOrder) -> float:
+        ordered = config.model_copy(update={"tile_order": order})
+        with_stores = SimulatedKernels(H200).run_kernel(workload, ordered)
+        alone = SimulatedKernels(H200).run_kernel(
+            workload.model_copy(update={"remote_fraction": 0.0}), ordered
+        )
+        return (with_stores.latency_ns[0] - alone.latency_ns[0]) / 1e3
+
+    assert residual_us("own-last") <= most_us
+    assert min(map(residual_us, ("sequential", "rotated", "spread"))) > 20
 
 
 def test_repeats_differ_by_their_starts_and_calls_do_not() -> None:

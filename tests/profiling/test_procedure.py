@@ -83,6 +83,15 @@ def test_the_remote_fraction_decides_whose_buffers_are_remote(
     assert case.flops == 4 * 1000**2 * 128 * 2
 
 
+def test_the_closed_form_drains_what_own_tiles_leave_of_the_last_round() -> None:
+    """132 tiles of either head in two rounds; 16.5 tiles a head are own rows, and all in the second round."""
+    config = attention_config(output_staging="dedicated-x1", tile_order="own-last")
+    found = predict(request(workload=attention(tokens=132 * 128), config=config), None)
+    assert found is not None
+    drain_ns = (132 - 2 * 16.5) * 32_768 / HOST.drain.bytes_per_s * 1e9
+    assert found.closed.last_drain_ns == pytest.approx(drain_ns)
+
+
 def test_a_request_comes_back_from_its_keys() -> None:
     asked = request(sweep=parse_sweep("tokens=256,1000"), seed=3)
     assert request_from_keys(asked.keys(), "a test") == asked

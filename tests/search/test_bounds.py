@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.configs.cases import BLACKWELL, attention, hopper, moe
+from tests.configs.cases import BLACKWELL, attention, attention_config, hopper, moe
 from tests.search.cases import drained, small_space
 from xstage_tune.configs.resources import check_config
-from xstage_tune.configs.schema import KernelConfig
+from xstage_tune.configs.schema import KernelConfig, TileOrder
 from xstage_tune.devices.simulated_kernels import SimulatedKernels
 from xstage_tune.platforms.loader import load_platform
 from xstage_tune.platforms.schema import PlatformProfile
@@ -92,7 +92,7 @@ def attentions(draw: st.DrawFn) -> AttentionWorkload:
         heads=8 * draw(st.integers(1, 6)),
         head_dim=draw(st.sampled_from([64, 128])),
         tokens=draw(st.integers(1, 12_000)),
-        remote_fraction=draw(st.sampled_from([None, 0.0, 0.5, 1.0])),
+        remote_fraction=draw(st.sampled_from([None, 0.0, 0.3, 0.5, 1.0])),
     )
 
 
@@ -100,6 +100,14 @@ def attentions(draw: st.DrawFn) -> AttentionWorkload:
 @given(attentions(), st.sampled_from([BLACKWELL, hopper(), H200]), st.integers(0, 1000))
 def test_attention_launches(workload: AttentionWorkload, platform: PlatformProfile, seed: int) -> None:
     assert_bounded(workload, platform, samples(platform, workload, 8, seed))
+
+
+@settings(max_examples=10, deadline=None)
+@given(attentions(), st.sampled_from([BLACKWELL, H200]), st.sampled_from(["alias-v", "dedicated-x1"]))
+def test_every_tile_order(workload: AttentionWorkload, platform: PlatformProfile, staging: str) -> None:
+    orders = get_args(TileOrder)
+    configs = [attention_config(block_n=80, output_staging=staging, tile_order=order) for order in orders]
+    assert_bounded(workload, platform, list(configs))
 
 
 def test_a_slow_path_makes_the_drain_bind() -> None:

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
-from tests.configs.cases import BLACKWELL, attention, hopper, megamoe_config, moe
+from tests.configs.cases import BLACKWELL, attention, attention_config, hopper, megamoe_config, moe
 from tests.search.cases import drained, small_space
-from xstage_tune.configs.schema import Schedule
+from xstage_tune.configs.schema import Schedule, TileOrder
 from xstage_tune.devices import simulated_kernels
 from xstage_tune.devices.simulated_kernels import SimulatedKernels
+from xstage_tune.platforms.loader import load_platform
 from xstage_tune.platforms.schema import PlatformProfile
 from xstage_tune.search.ranking import rank_configs
 from xstage_tune.search.space import build_space
 from xstage_tune.workloads.schema import Workload
+
+H200 = load_platform("h200-host")
 
 
 def test_nothing_is_simulated(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -36,6 +41,33 @@ def test_expected_times_order_the_simulated_ones(workload: Workload, platform: P
     measured = [device.run_kernel(workload, config, 1).latency_ns[0] for config in chosen]
     expected = rank_configs(chosen, workload, platform, "latency").predicted_ns
     assert spearmanr(measured, expected).statistic > 0.9
+
+
+@pytest.mark.parametrize("order", get_args(TileOrder))
+@pytest.mark.parametrize("heads", [3, 4, 6])
+def test_what_the_last_round_of_an_order_leaves_to_drain_is_expected(order: TileOrder, heads: int) -> None:
+    """Paced stores: nothing else is exposed. CTAs begin up to a microsecond apart."""
+    layer = attention(tokens=16_000, heads=8 * heads)
+    config = attention_config(block_n=160, output_staging="dedicated-x1", tile_order=order)
+    simulated_ns = SimulatedKernels(H200).run_kernel(layer, config).latency_ns[0]
+    ranking = rank_configs([config], layer, H200, "latency")
+    assert ranking.predicted_ns[0] == pytest.approx(simulated_ns, abs=1500)
+
+
+def test_own_tiles_last_are_expected_to_be_best_unless_even_they_are_remote() -> None:
+    configs = [
+        attention_config(block_n=160, output_staging="dedicated-x1", tile_order=order)
+        for order in get_args(TileOrder)
+    ]
+
+    def best(**changes: float) -> set[str]:
+        layer = attention(tokens=32_768, heads=32, **changes)
+        ranking = rank_configs(configs, layer, H200, "latency")
+        expected_ns = dict(zip(get_args(TileOrder), ranking.predicted_ns, strict=True))
+        return {order for order, ns in expected_ns.items() if ns == min(expected_ns.values())}
+
+    assert best() == best(remote_fraction=7 / 8) == {"own-last"}
+    assert best(remote_fraction=1.0) == set(get_args(TileOrder))
 
 
 def expected_ns(schedule: Schedule, **changes: int) -> float:

@@ -118,6 +118,28 @@ class TestDerived:
     def test_rows_per_rank_need_not_fill_tiles(self, name: str, rows: int) -> None:
         assert attention(f"fa-a2a/{name}").rows_per_rank == rows
 
+    @pytest.mark.parametrize(
+        ("fraction", "remote_ranks", "local_ranks", "remote_rows"),
+        # 1,000 tokens: 125 of each of 8 ranks.
+        [("0.875", 7, 1, 875), ("1.0", 8, 0, 1000), ("0.0", 0, 8, 0), ("0.3", None, 0, 300)],
+    )
+    def test_a_remote_fraction_is_of_whole_ranks_where_it_can_be(
+        self, fraction: str, remote_ranks: int | None, local_ranks: int, remote_rows: int
+    ) -> None:
+        layer = attention(WAN, f"remote_fraction={fraction}", "tokens=1000")
+        assert (layer.remote_ranks, layer.local_ranks) == (remote_ranks, local_ranks)
+        assert layer.remote_bytes == layer.local_heads * remote_rows * 128 * 2
+
+    @pytest.mark.parametrize("degree", [1, 5, 8])
+    def test_without_a_fraction_only_this_rank_is_local(self, degree: int) -> None:
+        layer = attention(WAN, f"degree={degree}")
+        assert (layer.remote_ranks, layer.local_ranks) == (degree - 1, 1)
+
+    def test_whole_ranks_are_of_whole_rows(self) -> None:
+        """13 tokens of 8 ranks: two each, the last ranks one and none."""
+        layer = attention(WAN, "remote_fraction=0.375", "tokens=13")
+        assert layer.remote_bytes == layer.local_heads * 3 * 128 * 2
+
     def test_one_token_leaves_most_ranks_empty(self) -> None:
         assert attention(WAN, "tokens=1").rows_per_rank == 1
         assert moe(FLASH, "tokens_per_rank=1").assignments == 48

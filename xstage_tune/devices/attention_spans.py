@@ -66,10 +66,23 @@ def tile_spans(table: SpanTable, case: ProfileCase, *, remote: bool) -> TileSpan
     wait_ns = grid_of(SpanKind.STAGING_STALL, end_ns - begin_ns)
     issue_begin, issue_end = grid_of(SpanKind.ISSUE, begin_ns), grid_of(SpanKind.ISSUE, end_ns)
     whole = np.isfinite(q_loop_ns + wait_ns + issue_end).all(axis=1)
-    remote_tile = _remote_tiles(case, ctas, per_cta) if remote else np.zeros(whole.size, np.bool_)
+    remote_tile = remote_tiles(case, ctas, per_cta) if remote else np.zeros(whole.size, np.bool_)
     return TileSpans(
         remote_tile[whole], q_loop_ns[whole], wait_ns[whole], issue_begin[whole], issue_end[whole]
     )
+
+
+def remote_tiles(case: ProfileCase, ctas: int, per_cta: int) -> NDArray[np.bool_]:
+    """Whether the i-th tile of each CTA has rows of a remote rank, ``[ctas * per_cta]``."""
+    grid = AttentionGrid(
+        case.heads, case.tokens, case.config.block_m, ctas, case.ranks, local_ranks=case.local_ranks
+    )
+    order = attention_order(grid, case.config.tile_order)
+    remote = np.zeros((ctas, per_cta), np.bool_)
+    for cta in range(ctas):
+        of_cta = order.remote_rows[order.first[cta] : order.first[cta + 1]] > 0
+        remote[cta, : min(per_cta, of_cta.size)] = of_cta[:per_cta]
+    return remote.ravel()
 
 
 def span_figures(table: SpanTable, case: ProfileCase, *, remote: bool) -> SpanFigures:
@@ -106,16 +119,3 @@ def sampled_ctas(table: SpanTable, block_m: int, most_spans: int) -> SpanTable:
     lanes = table.lanes.copy()
     lanes["recorded"][~chosen] = 0
     return SpanTable(table.spans[chosen[table.spans["lane"]]], lanes)
-
-
-def _remote_tiles(case: ProfileCase, ctas: int, per_cta: int) -> NDArray[np.bool_]:
-    """Whether the i-th tile of each CTA has rows of a remote rank, ``[ctas * per_cta]``."""
-    grid = AttentionGrid(
-        case.heads, case.tokens, case.config.block_m, ctas, case.ranks, local_ranks=case.local_ranks
-    )
-    order = attention_order(grid, case.config.tile_order)
-    remote = np.zeros((ctas, per_cta), np.bool_)
-    for cta in range(ctas):
-        of_cta = order.remote_rows[order.first[cta] : order.first[cta + 1]] > 0
-        remote[cta, : min(per_cta, of_cta.size)] = of_cta[:per_cta]
-    return remote.ravel()

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from math import isfinite
 
 from xstage_tune.configs.schema import AttentionConfig
+from xstage_tune.devices.fused_launch import attention_grid
+from xstage_tune.devices.simulator.attention_order import last_round_remote_rows
 from xstage_tune.devices.tile_times import attention_tile_times, local_store_bytes_per_ns
 from xstage_tune.model.attention import output_tile_bytes
 from xstage_tune.platforms.queries import capacity_bytes, issue_ns
@@ -27,6 +29,8 @@ class AttentionLoad:
         least_staging_ns: of any tile.
         free_issue_ns: T0 of a full tile's remote bytes.
         remote_bytes: that leave, all together.
+        burst_bytes: V, of a round of all SMs' tiles: the mean of those that a Q-loop follows; 0 if none does.
+        last_round_bytes: of the last round, which no Q-loop follows and which may be part of one.
         drain_bytes_per_ns: R.
         capacity_bytes: Q at this many producers.
         operand_wait_ns: how long a round's burst holds up a Q-loop that has used up its operands; 0 where the
@@ -42,6 +46,8 @@ class AttentionLoad:
     least_staging_ns: float
     free_issue_ns: float
     remote_bytes: float
+    burst_bytes: float
+    last_round_bytes: float
     drain_bytes_per_ns: float
     capacity_bytes: float
     operand_wait_ns: float
@@ -60,21 +66,18 @@ class AttentionLoad:
     @property
     def drain_tile_ns(self) -> float:
         """V/R of a burst in which every SM stores one tile."""
-        return self._drain_ns(min(self.sms, self.tiles))
+        return self.burst_bytes / self.drain_bytes_per_ns
 
     @property
     def last_drain_ns(self) -> float:
-        """V/R of the last round, which may be part of one."""
-        return self._drain_ns(self.tiles - (self.rounds - 1) * self.sms)
-
-    def _drain_ns(self, tiles: int) -> float:
-        return self.remote_bytes / self.tiles * tiles / self.drain_bytes_per_ns
+        """V/R of the last round."""
+        return self.last_round_bytes / self.drain_bytes_per_ns
 
 
 def attention_load(
     config: AttentionConfig, workload: AttentionWorkload, platform: PlatformProfile
 ) -> AttentionLoad:
-    """The load of a config; its tile order plays no part.
+    """The load of a config.
 
     Raises:
         UsageError: the platform lacks compute figures, T0 or Q.
@@ -87,12 +90,14 @@ def attention_load(
     )
     q_loop_ns = times.fixed_ns + times.kv_tile_ns * -(-workload.tokens // config.block_n)
     covers = {"alias-q": 0.0, "alias-v": min(times.cover_ns, q_loop_ns), "dedicated-x1": q_loop_ns}
-    tiles = workload.local_heads * -(-workload.tokens // config.block_m)
+    grid = attention_grid(config, workload, platform)
+    last_round_rows = last_round_remote_rows(grid, config.tile_order) * workload.remote_row_part
+    last_round_bytes = last_round_rows * workload.head_dim * OUTPUT_BYTES
+    burst_bytes = max(0.0, workload.remote_bytes - last_round_bytes) / max(1, grid.rounds - 1)
     drain_bytes_per_ns = platform.drain.bytes_per_s / 1e9
-    outstanding_ns = min(sms, tiles) * size * fraction / drain_bytes_per_ns
     waits = isfinite(shared_room_bytes(platform, config.store_flavour))
     return AttentionLoad(
-        tiles=tiles,
+        tiles=grid.tiles,
         sms=sms,
         q_loop_ns=q_loop_ns,
         cover_ns=covers.get(config.output_staging, 2 * q_loop_ns),
@@ -102,8 +107,12 @@ def attention_load(
         if fraction > 0
         else 0.0,
         remote_bytes=workload.remote_bytes,
+        burst_bytes=burst_bytes,
+        last_round_bytes=last_round_bytes,
         drain_bytes_per_ns=drain_bytes_per_ns,
         capacity_bytes=float(capacity_bytes(platform, config.store_flavour, sms)),
-        operand_wait_ns=max(0.0, outstanding_ns - config.kv_stages * times.kv_tile_ns) if waits else 0.0,
+        operand_wait_ns=max(0.0, burst_bytes / drain_bytes_per_ns - config.kv_stages * times.kv_tile_ns)
+        if waits
+        else 0.0,
         paced=config.paces_stores,
     )

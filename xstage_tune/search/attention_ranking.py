@@ -24,17 +24,17 @@ def predict_attention(load: AttentionLoad) -> Prediction:
 
 def _burst_span_ns(load: AttentionLoad) -> float:
     """T_RS of a round's bursts: staging, and equation 3 or 7, whichever is more."""
-    volume, rate = load.drain_tile_ns * load.drain_bytes_per_ns, load.drain_bytes_per_ns * 1e9
+    drain_bytes_per_s = load.drain_bytes_per_ns * 1e9
     alone_ns = isolated_issue_ns(
         free_issue_ns=load.free_issue_ns,
-        volume_bytes=volume,
-        drain_bytes_per_s=rate,
+        volume_bytes=load.burst_bytes,
+        drain_bytes_per_s=drain_bytes_per_s,
         capacity_bytes=load.capacity_bytes,
     )
     steady_ns = issue_ns(
         gap_ns=load.q_loop_ns,
         free_issue_ns=load.free_issue_ns,
-        volume_bytes=volume,
-        drain_bytes_per_s=rate,
+        volume_bytes=load.burst_bytes,
+        drain_bytes_per_s=drain_bytes_per_s,
     )
     return load.staging_ns + max(float(alone_ns), float(steady_ns))
