@@ -1,24 +1,29 @@
 """The fused attention as a user would deploy it: each shape tuned by ``search``, then timed by ``profile``.
 
-    python benchmarks/fused_attention.py [--path host|peer] [--tokens 8192,16384,32768,65536]
-                                         [--shapes all|paper] [--repeats 12] [--limit-s 120] [-o FILE.json]
+    python benchmarks/fused_attention.py tune -o FOLDER [--path host|peer] [--shapes all|paper]
+                                              [--tokens 8192,16384,32768,65536] [--remote-fraction 1.0,0.875]
+    python benchmarks/fused_attention.py measure FOLDER [--repeats 12] [-o FILE.json]
+    python benchmarks/fused_attention.py both [options of either] [-o FILE.json]
 
-The paper's attention at each number of tokens, and the other attentions that ship at theirs. Configs come
-from the simulator on the platform ``h200-PATH`` alone, for all shapes at a time; then the GPU runs one after
-another, in processes that end at the limit. A row is printed as it comes.
+``tune`` needs no GPU: configs come from the simulator on the platform ``h200-PATH`` alone. It keeps a file a
+shape, which ``--config`` of any command reads, of the paper's attention at each number of tokens and remote
+fraction, and of the other attentions that ship at theirs. ``measure`` runs what a folder holds on a GPU, one
+after another, in processes that end at the limit; a row is printed, and kept in the file, as it comes.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import subprocess
 import sys
 import tempfile
+import tomllib
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import compress
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +35,9 @@ OTHERS = (
 SERIAL = ("serial-direct", "serial-copy", "serial-permute")
 
 
-def tool(*arguments: str, limit_s: float) -> dict[str, Any] | None:
-    """JSON of one command; None where it fails, which is printed."""
-    command = [sys.executable, "-m", "xstage_tune", *arguments, "--format", "json"]
+def tool(*arguments: str, limit_s: float) -> str | None:
+    """Output of one command; None where it fails, which is printed."""
+    command = [sys.executable, "-m", "xstage_tune", *arguments]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=limit_s, check=False)
     except subprocess.TimeoutExpired:
@@ -41,45 +46,111 @@ def tool(*arguments: str, limit_s: float) -> dict[str, Any] | None:
     if done.returncode:
         print(f"{' '.join(arguments)}: {done.stderr.strip().splitlines()[-2:]}", flush=True)
         return None
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    return done.stdout
 
 
 @dataclass(frozen=True)
 class Shape:
-    """A workload, at another number of tokens than its own where one is given."""
+    """A workload with changed keys, on the platform of a path."""
 
     workload: str
-    tokens: int | None
-    folder: Path
+    changes: tuple[str, ...]
+    platform: str
 
-    def arguments(self, path: str) -> list[str]:
+    @property
+    def file_name(self) -> str:
+        parts = (self.workload.replace("/", "-"), *self.changes, self.platform)
+        return f"{'-'.join(parts).replace('=', '-')}.toml"
+
+    def arguments(self) -> list[str]:
         """What search and profile have in common."""
-        changed = [] if self.tokens is None else ["--set", f"tokens={self.tokens}"]
-        name = f"{self.workload.replace('/', '-')}-{self.tokens}.db"
-        common = ["--platform", f"h200-{path}", "--store", str(self.folder / name)]
-        return ["--workload", self.workload, *changed, *common]
+        changed = itertools.chain.from_iterable(("--set", change) for change in self.changes)
+        return ["--workload", self.workload, *changed, "--platform", self.platform]
 
 
-def tune(shape: Shape, options: argparse.Namespace) -> bool:
-    """Search on the simulator; whether it found something."""
-    arguments = ["search", *shape.arguments(options.path), "--device", "simulator"]
-    return tool(*arguments, limit_s=options.limit_s) is not None
+def shapes_of(options: argparse.Namespace) -> list[Shape]:
+    """The shapes to tune."""
+    platform = f"h200-{options.path}"
+    points = itertools.product(options.remote_fraction.split(","), options.tokens.split(","))
+    shapes = [
+        Shape(PAPER, (f"tokens={tokens}", f"remote_fraction={fraction}"), platform)
+        for fraction, tokens in points
+    ]
+    return shapes + [Shape(name, (), platform) for name in OTHERS if options.shapes == "all"]
 
 
-def measure(shape: Shape, options: argparse.Namespace) -> dict[str, Any] | None:
-    """Profile the answer of :func:`tune`; the only point, with its config."""
-    arguments = ["profile", *shape.arguments(options.path), "--config", "study:latest", "--device", "cuda"]
-    arguments += ["--path", options.path, "--repeats", str(options.repeats)]
-    found = tool(*arguments, limit_s=options.limit_s)
-    return found and {"workload": shape.workload, "config": found["config"], **found["points"][0]}
+def tune(shapes: Sequence[Shape], folder: Path, limit_s: float) -> None:
+    """Search every shape on the simulator, and keep its config in the folder."""
+
+    def tune_one(shape: Shape) -> None:
+        with tempfile.TemporaryDirectory() as kept:
+            store = ("--store", str(Path(kept) / "studies.db"))
+            if tool("search", *shape.arguments(), "--device", "simulator", *store, limit_s=limit_s) is None:
+                return
+            target = folder / shape.file_name
+            export = ("export", "--format", "toml", "-o", str(target), "--force", *store)
+            said = tool(*export, limit_s=limit_s)
+            if said is not None:
+                print(said.strip(), flush=True)
+
+    folder.mkdir(parents=True, exist_ok=True)
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        # The first one fills the cache of the compiled simulator, which the others then share.
+        tune_one(shapes[0])
+        list(pool.map(tune_one, shapes[1:]))
+
+
+def measure(folder: Path, repeats: int, limit_s: float, output: Path | None) -> None:
+    """Profile every config of the folder on a GPU."""
+    points: list[dict[str, Any]] = []
+    path = None
+    for file, tuned in tuned_configs(folder):
+        if tuned["platform"]["path"] != path:
+            path = tuned["platform"]["path"]
+            print(f"path {path}; direct, copy, permute: speedup of fused over the serial version")
+            print(line(tuple(title for title, _ in COLUMNS)), flush=True)
+        point = measure_one(file, tuned, repeats, limit_s)
+        if point is None:
+            continue
+        points.append(point)
+        print(line(cells(point)), flush=True)
+        if output is not None:
+            output.write_text(json.dumps(points, indent=1) + "\n")
+
+
+def tuned_configs(folder: Path) -> list[tuple[Path, dict[str, Any]]]:
+    """Files of :func:`tune` with what they hold: in the order of the paths and workloads, then of sizes."""
+
+    def place(entry: tuple[Path, dict[str, Any]]) -> tuple[str, int, float, int]:
+        workload = entry[1]["workload"]
+        of_workload = (PAPER, *OTHERS).index(workload["name"])
+        return (
+            entry[1]["platform"]["path"], of_workload, -workload.get("remote_fraction", 0), workload["tokens"]
+        )  # fmt: skip
+
+    return sorted(((file, tomllib.loads(file.read_text())) for file in folder.glob("*.toml")), key=place)
+
+
+def measure_one(file: Path, tuned: dict[str, Any], repeats: int, limit_s: float) -> dict[str, Any] | None:
+    """The only point of one profile run, with its workload's name and its config."""
+    workload, platform = tuned["workload"], tuned["platform"]
+    changes = tuple(f"{key}={workload[key]}" for key in ("tokens", "remote_fraction") if key in workload)
+    arguments = Shape(workload["name"], changes, platform["name"]).arguments()
+    with tempfile.TemporaryDirectory() as kept:
+        arguments += ["--store", str(Path(kept) / "runs.db"), "--config", str(file), "--device", "cuda"]
+        arguments += ["--path", platform["path"], "--repeats", str(repeats), "--format", "json"]
+        said = tool("profile", *arguments, limit_s=limit_s)
+    if said is None:
+        return None
+    found = json.loads(said)
+    return {"workload": workload["name"], "config": found["config"], **found["points"][0]}
 
 
 #: Title and width of each column; ``~`` is the simulator's prediction of the one before it.
 COLUMNS = (
-    ("attention", -20), ("tokens", 7), ("heads", 6), ("config", -26), ("T_FA us", 9), ("fused us", 9),
-    ("E_res us", 9), ("~", 7), ("of T_FA", 8), ("H", 7), ("direct", 7), ("copy", 7), ("permute", 8),
-    ("T_RS us", 8), ("~", 6),
+    ("attention", -20), ("tokens", 7), ("heads", 6), ("remote", 7), ("config", -37), ("T_FA us", 9),
+    ("fused us", 9), ("E_res us", 9), ("~", 7), ("of T_FA", 8), ("H", 7), ("direct", 7), ("copy", 7),
+    ("permute", 8), ("T_RS us", 8), ("~", 6),
 )  # fmt: skip
 
 
@@ -92,7 +163,9 @@ def cells(point: dict[str, Any]) -> tuple[str, ...]:
         point["workload"].removeprefix("fa-a2a/"),
         f"{point['tokens']}",
         f"{point['heads']}x{point['head_dim']}",
-        f"{config['block_m']}x{config['block_n']} {config['output_staging']} {config['store_flavour']}",
+        f"{point['remote_ranks']}/{point['ranks']}",
+        f"{config['block_m']}x{config['block_n']} {config['output_staging']} {config['tile_order']} "
+        f"{config['store_flavour']}",
         *(f"{point['implementations'][one]['time_ns'] / 1e3:.1f}" for one in ("attention", "fused")),
         *(f"{residual[one] / 1e3:.1f}" for one in ("measured", "simulated")),
         f"{100 * point['residual_of_attention']:.2f}%",
@@ -109,34 +182,39 @@ def line(of: tuple[str, ...]) -> str:
     )
 
 
-def main() -> None:
+def parsed() -> argparse.Namespace:
+    """The command line."""
+    common = argparse.ArgumentParser(add_help=False)
+    common.add_argument("--limit-s", type=float, default=120.0, help="of one search or profile run")
+    tuning = argparse.ArgumentParser(add_help=False, parents=[common])
+    tuning.add_argument("--path", choices=("host", "peer"), default="host")
+    tuning.add_argument("--tokens", default="8192,16384,32768,65536", help="of the paper's attention")
+    tuning.add_argument("--remote-fraction", default="1.0", help="of the paper's attention, one or several")
+    tuning.add_argument("--shapes", choices=("all", "paper"), default="all")
+    measuring = argparse.ArgumentParser(add_help=False)
+    measuring.add_argument("--repeats", type=int, default=12)
+    measuring.add_argument("-o", "--output", type=Path, metavar="FILE.json")
+
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--path", choices=("host", "peer"), default="host")
-    parser.add_argument("--tokens", default="8192,16384,32768,65536")
-    parser.add_argument("--shapes", choices=("all", "paper"), default="all")
-    parser.add_argument("--repeats", type=int, default=12)
-    parser.add_argument("--limit-s", type=float, default=120.0)
-    parser.add_argument("-o", "--output", type=Path)
-    options = parser.parse_args()
-    print(f"path {options.path}; direct, copy, permute: speedup of fused over the serial version")
-    print(line(tuple(title for title, _ in COLUMNS)), flush=True)
-    points = []
-    with tempfile.TemporaryDirectory() as name, ThreadPoolExecutor(os.cpu_count()) as pool:
-        folder = Path(name)
-        shapes = [Shape(PAPER, int(tokens), folder) for tokens in options.tokens.split(",")]
-        if options.shapes == "all":
-            shapes += [Shape(workload, None, folder) for workload in OTHERS]
-        # The first one fills the cache of the compiled simulator, which the others then share.
-        tuned = [tune(shapes[0], options), *pool.map(lambda shape: tune(shape, options), shapes[1:])]
-        for shape in compress(shapes, tuned):
-            point = measure(shape, options)
-            if point is not None:
-                points.append(point)
-                print(line(cells(point)), flush=True)
-    if options.output is not None:
-        options.output.write_text(json.dumps(points, indent=1) + "\n")
+    commands = parser.add_subparsers(dest="command", required=True)
+    tune_command = commands.add_parser("tune", parents=[tuning], help="search on the simulator")
+    tune_command.add_argument("-o", "--folder", type=Path, required=True, help="where the configs go")
+    measure_command = commands.add_parser("measure", parents=[common, measuring], help="profile on a GPU")
+    measure_command.add_argument("folder", type=Path, help="of a tune command")
+    commands.add_parser("both", parents=[tuning, measuring], help="one after the other")
+    return parser.parse_args()
+
+
+def main() -> None:
+    options = parsed()
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch) if options.command == "both" else options.folder
+        if options.command != "measure":
+            tune(shapes_of(options), folder, options.limit_s)
+        if options.command != "tune":
+            measure(folder, options.repeats, options.limit_s, options.output)
 
 
 if __name__ == "__main__":
