@@ -83,13 +83,13 @@ def tune(shapes: Sequence[Shape], folder: Path, limit_s: float) -> None:
     """Search every shape on the simulator, and keep its config in the folder."""
 
     def tune_one(shape: Shape) -> None:
+        target = folder / shape.file_name
+        target.unlink(missing_ok=True)  # an earlier run's config must not pass for this one's
         with tempfile.TemporaryDirectory() as kept:
             store = ("--store", str(Path(kept) / "studies.db"))
             if tool("search", *shape.arguments(), "--device", "simulator", *store, limit_s=limit_s) is None:
                 return
-            target = folder / shape.file_name
-            export = ("export", "--format", "toml", "-o", str(target), "--force", *store)
-            said = tool(*export, limit_s=limit_s)
+            said = tool("export", "--format", "toml", "-o", str(target), *store, limit_s=limit_s)
             if said is not None:
                 print(said.strip(), flush=True)
 
@@ -119,14 +119,11 @@ def measure(folder: Path, repeats: int, limit_s: float, output: Path | None) -> 
 
 
 def tuned_configs(folder: Path) -> list[tuple[Path, dict[str, Any]]]:
-    """Files of :func:`tune` with what they hold: in the order of the paths and workloads, then of sizes."""
+    """Files of :func:`tune` with what they hold: by path, the paper's attention first, then by size."""
 
-    def place(entry: tuple[Path, dict[str, Any]]) -> tuple[str, int, float, int]:
-        workload = entry[1]["workload"]
-        of_workload = (PAPER, *OTHERS).index(workload["name"])
-        return (
-            entry[1]["platform"]["path"], of_workload, -workload.get("remote_fraction", 0), workload["tokens"]
-        )  # fmt: skip
+    def place(entry: tuple[Path, dict[str, Any]]) -> tuple[str, bool, float, int]:
+        path, workload = entry[1]["platform"]["path"], entry[1]["workload"]
+        return path, workload["name"] != PAPER, -workload.get("remote_fraction", 0), workload["tokens"]
 
     return sorted(((file, tomllib.loads(file.read_text())) for file in folder.glob("*.toml")), key=place)
 

@@ -63,7 +63,7 @@ private:
     XSTAGE_HOST_DEVICE u32 first_block(u32 rank) const { return (first_token(rank) + block_m_ - 1) / block_m_; }
     XSTAGE_HOST_DEVICE u32 blocks_of(u32 rank) const { return first_block(rank + 1) - first_block(rank); }
 
-    // A head's own tiles are neighbours, so those of others are as well, but for the wrap behind its last tile.
+    // A head's own tiles are neighbours; so are those of the others, around its end.
     XSTAGE_HOST_DEVICE Tile own_last_tile(u32 place) const {
         const u32 own_begin = first_block(rank_);
         const u32 own_end = first_block(rank_ + 1);

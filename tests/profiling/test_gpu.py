@@ -29,6 +29,7 @@ CASES = [
     (4608, 8, "host", TALL),
     (4608, 7, "local", TALL),
     (8192, 7, "host", config(block_n=176, output_staging="alias-v", tile_order="spread")),
+    (9000, 7, "host", config(block_n=160, output_staging="dedicated-x1", tile_order="own-last")),
 ]
 
 

@@ -41,6 +41,8 @@ def audit_attention(
 ) -> AttentionAudit:
     """Audit one config, with all its producers aligned: the paper's conservative case.
 
+    Its tile order plays no part: every burst has the mean of the remote bytes.
+
     Raises:
         UsageError: the platform lacks what the audit needs.
     """

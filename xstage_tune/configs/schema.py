@@ -21,8 +21,8 @@ OutputStaging = Literal["alias-q", "alias-v", "dedicated-x1", "dedicated-x2"]
 #: ``sequential``: heads in turn, each from token 0. ``rotated``: heads in turn, each from the first tile of
 #: the next rank's tokens, so that ranks do not all send to the same one and a head ends with own tokens.
 #: ``spread``: neighbouring tiles go to different ranks, beginning at the next rank. ``own-last``: the tiles
-#: of other ranks as ``rotated``, of all heads, then those of this rank, so that few stores are left to drain
-#: when no Q-loop follows. A tile belongs to the rank of its first row.
+#: of other ranks, heads in turn, each from the next rank's first one; then those of this rank, so that few
+#: stores are left to drain when no Q-loop follows. A tile belongs to the rank of its first row.
 TileOrder = Literal["sequential", "rotated", "spread", "own-last"]
 
 _PARAMETER_OF: dict[ScheduleKind, str] = {"wave": "experts_per_wave", "interleaved": "lead_rows"}

@@ -113,8 +113,8 @@ def _predictions(result: ProfileResult, point: PointResult) -> TableData:
     )  # fmt: skip
     assert point.prediction is not None
     notes = (
-        f"the stores of the last round of tiles drain in {duration(point.prediction.closed.last_drain_ns)}, "
-        "V/R, behind all Q-loops: no schedule of whole tiles hides it",
+        f"in this tile order the stores of the last round drain in "
+        f"{duration(point.prediction.closed.last_drain_ns)}, V/R, behind all Q-loops",
         f"from platform {result.request.platform.name}, nothing refitted; in brackets how far a prediction "
         "is above what was measured",
         "medians over tiles; dt(M): T_RS less that of the attention alone; M*_ub: equation 20, measured with "

@@ -95,7 +95,9 @@ def attention_load(
     last_round_bytes = last_round_rows * workload.head_dim * OUTPUT_BYTES
     burst_bytes = max(0.0, workload.remote_bytes - last_round_bytes) / max(1, grid.rounds - 1)
     drain_bytes_per_ns = platform.drain.bytes_per_s / 1e9
-    waits = isfinite(shared_room_bytes(platform, config.store_flavour))
+    operand_wait_ns = 0.0
+    if isfinite(shared_room_bytes(platform, config.store_flavour)):
+        operand_wait_ns = max(0.0, burst_bytes / drain_bytes_per_ns - config.kv_stages * times.kv_tile_ns)
     return AttentionLoad(
         tiles=grid.tiles,
         sms=sms,
@@ -111,8 +113,6 @@ def attention_load(
         last_round_bytes=last_round_bytes,
         drain_bytes_per_ns=drain_bytes_per_ns,
         capacity_bytes=float(capacity_bytes(platform, config.store_flavour, sms)),
-        operand_wait_ns=max(0.0, burst_bytes / drain_bytes_per_ns - config.kv_stages * times.kv_tile_ns)
-        if waits
-        else 0.0,
+        operand_wait_ns=operand_wait_ns,
         paced=config.paces_stores,
     )

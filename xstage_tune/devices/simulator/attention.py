@@ -38,9 +38,9 @@ class OutputStores:
 
     Args:
         row_bytes: of one query row, ``head_dim * element size``.
-        remote_row_part: of a row that is not local, what is stored remotely; the rest of it is local too.
         local_bytes_per_ns: rate of one SM's local stores.
         fixed_ns: of the issue role for every tile.
+        remote_row_part: what of a row that counts as remote is so; the rest of it is stored locally.
     """
 
     row_bytes: float

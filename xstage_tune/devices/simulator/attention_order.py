@@ -73,7 +73,7 @@ class AttentionGrid:
         return first_token(self.tokens, self.ranks, rank)
 
     def first_block(self, rank: int) -> int:
-        """First tile of a head that belongs to a rank, that of its first row; beyond the last where none."""
+        """The first tile of a head whose first row a rank, or one behind it, owns: there its own begin."""
         return -(-self.first_token(rank) // self.block_m)
 
 
@@ -90,11 +90,9 @@ class AttentionOrder:
 
 def attention_order(grid: AttentionGrid, order: TileOrder) -> AttentionOrder:
     """Every output tile once: tile i of the order goes to SM ``i % sms``."""
-    head, m_block = _places(grid, order)
     # Stride the one order over the SMs: a stable sort by SM keeps each SM's tiles in turn.
-    sm = np.arange(head.size) % grid.sms
-    by_sm = np.argsort(sm, kind="stable")
-    head, m_block = head[by_sm], m_block[by_sm]
+    sm = np.arange(grid.tiles) % grid.sms
+    head, m_block = _tiles_at(grid, order, np.argsort(sm, kind="stable"))
     rows, remote_rows = _rows(grid, m_block)
     return AttentionOrder(
         first=np.concatenate(([0], np.cumsum(np.bincount(sm, minlength=grid.sms)))),
@@ -108,8 +106,8 @@ def attention_order(grid: AttentionGrid, order: TileOrder) -> AttentionOrder:
 @lru_cache(maxsize=256)
 def last_round_remote_rows(grid: AttentionGrid, order: TileOrder) -> int:
     """Rows stored remotely by the last round of tiles, which no Q-loop follows: one a CTA, or fewer."""
-    _, m_block = _places(grid, order)
-    _, remote_rows = _rows(grid, m_block[(grid.rounds - 1) * grid.sms :])
+    _, m_block = _tiles_at(grid, order, np.arange((grid.rounds - 1) * grid.sms, grid.tiles))
+    _, remote_rows = _rows(grid, m_block)
     return int(remote_rows.sum())
 
 
@@ -125,14 +123,18 @@ def _rows(grid: AttentionGrid, m_block: Ints) -> tuple[Ints, Ints]:
     return end - begin, remote
 
 
-def _places(grid: AttentionGrid, order: TileOrder) -> tuple[Ints, Ints]:
-    """Head and block of every place of the order."""
-    passes = _passes(grid, order)
-    heads = np.arange(grid.heads)
-    return (
-        np.concatenate([np.repeat(heads, blocks.size) for blocks in passes]),
-        np.concatenate([np.tile(blocks, grid.heads) for blocks in passes]),
-    )
+def _tiles_at(grid: AttentionGrid, order: TileOrder, places: Ints) -> tuple[Ints, Ints]:
+    """Head and block of places of the order."""
+    head, m_block = np.empty_like(places), np.empty_like(places)
+    begin = 0
+    for blocks in _passes(grid, order):
+        end = begin + grid.heads * blocks.size
+        here = (begin <= places) & (places < end)
+        # An empty pass has no places, and a divisor of 1 spares the warning.
+        head[here], in_head = np.divmod(places[here] - begin, max(1, blocks.size))
+        m_block[here] = blocks[in_head]
+        begin = end
+    return head, m_block
 
 
 def _passes(grid: AttentionGrid, order: TileOrder) -> tuple[Ints, ...]:
