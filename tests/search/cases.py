@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from tests.configs.cases import BLACKWELL, moe
@@ -52,12 +52,14 @@ class TableDevice:
     Args:
         time_ns: of a config.
         spread_ns: repeats lie between the time and so much more.
+        outlier_ns: what the i-th run of a call takes instead, by config and i.
         interrupt_after: single runs after which the user presses Ctrl-C.
         broken: configs that the device cannot run.
     """
 
     time_ns: Callable[[KernelConfig], float]
     spread_ns: float = 0.0
+    outlier_ns: Mapping[tuple[KernelConfig, int], float] = field(default_factory=dict)
     interrupt_after: int | None = None
     broken: Callable[[KernelConfig], bool] = lambda _: False
     identity: str = "table"
@@ -74,8 +76,9 @@ class TableDevice:
                 raise KeyboardInterrupt
             self.asked.append(config)
         time_ns = self.time_ns(config)
-        samples = tuple(time_ns + self.spread_ns * i / max(1, repeats - 1) for i in range(repeats))
-        return KernelRun(samples, samples)
+        samples = [time_ns + self.spread_ns * i / max(1, repeats - 1) for i in range(repeats)]
+        samples = [self.outlier_ns.get((config, i), ns) for i, ns in enumerate(samples)]
+        return KernelRun(tuple(samples), tuple(samples))
 
 
 @dataclass

@@ -153,6 +153,24 @@ def test_a_winner_must_beat_the_default_by_more_than_the_repeats_differ() -> Non
     assert winner in [tie.config for tie in unclear.ties]
 
 
+def test_a_lucky_run_cuts_nothing(simulated_ns: dict[KernelConfig, float]) -> None:
+    """The default's first run is as fast as the least bound: were it believed, nothing could be better."""
+    lucky_ns = float(rank_configs(SPACE.configs, drained(), BLACKWELL, "latency").bound_ns.min())
+    device = TableDevice(simulated_ns.__getitem__, outlier_ns={(DEFAULT, 0): lucky_ns})
+    search(device, tolerance=0.0, trials=len(SPACE.configs))
+    assert min(simulated_ns[config] for config in device.asked) == min(simulated_ns.values())
+
+
+def test_the_answer_is_the_best_of_those_that_surely_beat_the_default() -> None:
+    """One with a better median has a run as slow as the default's: that is a tie, not the answer."""
+    others = [c for c in SPACE.configs if c not in (DEFAULT, *HEURISTICS.values())]
+    times = {others[0]: 0.975e9, others[1]: 0.98e9}
+    device = TableDevice(lambda config: times.get(config, 1e9), outlier_ns={(others[0], 4): 1e9})
+    result = search(device, sampler="exhaustive")
+    assert result.best.config == others[1]
+    assert others[0] in [tie.config for tie in result.ties]
+
+
 def test_equal_configs_are_reported_as_ties() -> None:
     def time_ns(config: KernelConfig) -> float:
         return 1e9 if as_megamoe(config).schedule.lead_rows == 12 else 2e9

@@ -2,11 +2,12 @@
 
 1. The default and today's heuristics are evaluated whatever their bound.
 2. Then configs by expected time, and after the first few one in three by the sampler's choice. Measurements
-   correct the expectations, so a wrong prediction is not followed for long.
+   correct the expectations, so a wrong prediction is not followed for long. One that seems to be the best so
+   far is run again, and its median counts: a lucky run must not cut anything.
 3. A config whose lower bound is no better than the best measurement is never evaluated. The search ends
    when what remains cannot be better by more than the tolerance, or the trials or the time are used up.
-4. The best few and the baselines are measured again, all with the same repeats. The best of them is the
-   answer only if all its repeats are better than all the default's.
+4. The best few and the baselines are measured again, all with the same repeats. The answer is the best of
+   those all of whose repeats are better than all the default's, else the default.
 
 Everything follows from the request and the objectives, so the same seed gives the same result, and resuming
 replays the finished trials' objectives instead of running them.
@@ -42,10 +43,13 @@ _RANKED_FIRST = 12
 _SAMPLER_TURN = 3
 #: Infeasible, known or bounded proposals in a row after which the sampler passes its turn.
 _MOST_USELESS_ASKS = 8
-#: Repeats of the last comparison, and how many configs beside the baselines take part: those within 1%.
+#: Runs of a config that seems to be the best so far.
+_CONFIRMING_REPEATS = 3
+#: Repeats of the last comparison, and how many configs beside the baselines take part: those within 1%, or
+#: within what runs of one config differ by.
 _FINAL_REPEATS = 5
 _FINALISTS = 4
-_FINALIST_MARGIN = 1.01
+_FINALIST_MARGIN = 0.01
 
 
 class NoProgress:
@@ -104,6 +108,7 @@ class _Search:
         self.candidates = Candidates(space, self._ranking)
         self._study = optuna.create_study(sampler=make_sampler(request.sampler, request.seed))
         self._finished = dict(journal.finished())
+        self._margin = _FINALIST_MARGIN
         every = len(space.configs)
         self._most = request.trials or (every if request.exhaustive else min(_DEFAULT_TRIALS, every))
 
@@ -219,15 +224,21 @@ class _Search:
         return trial
 
     def _evaluate(self, index: int, config: KernelConfig) -> float | None:
-        """Run a config once and keep what came of it; None when the device cannot run it."""
+        """Run a config and keep what came of it; None when the device cannot run it."""
         bound_ns = self.candidates.bound_ns(index)
+        workload, objective = self._request.workload, self._request.objective
         try:
-            run = self._device.run_kernel(self._request.workload, config, 1)
+            run = self._device.run_kernel(workload, config, 1)
+            if run.median_ns(objective) < self.candidates.best_ns:
+                run = self._device.run_kernel(workload, config, _CONFIRMING_REPEATS)
         except DeviceError as error:
             self._journal.write(config, "failed", bound_ns=bound_ns, reason=error.message)
             self.candidates.record_failure(index)
             return None
-        objective_ns = run.median_ns(self._request.objective)
+        samples_ns = run.samples_ns(objective)
+        if min(samples_ns) > 0:
+            self._margin = max(self._margin, max(samples_ns) / min(samples_ns) - 1)
+        objective_ns = run.median_ns(objective)
         self._journal.write(config, "complete", objective_ns=objective_ns, bound_ns=bound_ns)
         return objective_ns
 
@@ -245,8 +256,8 @@ class _Search:
             raise FindingError(f"{self._device.identity} ran none of the configs", "xstage-tune doctor")
         measured = self._measure_again(default, heuristics)
         baseline = measured[default]
-        winner = min(measured.values(), key=lambda outcome: outcome.objective_ns)
-        best = winner if winner.surely_better_than(baseline) else baseline
+        better = (outcome for outcome in measured.values() if outcome.surely_better_than(baseline))
+        best = min(better, key=lambda outcome: outcome.objective_ns, default=baseline)
         ties = tuple(
             outcome
             for outcome in measured.values()
@@ -278,7 +289,7 @@ class _Search:
         """The baselines and the best few, all with the same repeats; a heuristic that failed is left out."""
         measured_ns = self.candidates.measured_ns
         runnable = [c for c in heuristics.values() if self._space.index[c] in measured_ns]
-        limit_ns = self.candidates.best_ns * _FINALIST_MARGIN
+        limit_ns = self.candidates.best_ns * (1 + self._margin)
         # Of equal ones the first that the ranking chose.
         leading = sorted((i for i, ns in measured_ns.items() if ns <= limit_ns), key=measured_ns.__getitem__)
         finalists = [default, *runnable, *(self._space.configs[i] for i in leading[:_FINALISTS])]
