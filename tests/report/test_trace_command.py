@@ -16,7 +16,7 @@ from xstage_tune.store.facade import Store
 
 def test_a_run_is_traced_launch_by_launch(kept: Kept, run_cli: RunCli, tmp_path: Path) -> None:
     file = tmp_path / "run.json.gz"
-    asked = ("--run", kept.calibration.run_id, "--max-events", "20000", "--store", str(kept.file))
+    asked = ("--run", kept.calibration.run_id, "--max-events", "200000", "--store", str(kept.file))
     ended = run_cli("trace", *asked, "-o", str(file))
     assert (ended.exit_code, ended.stdout) == (0, f"{file}\n")
     trace = read_trace(file)
@@ -42,13 +42,33 @@ def test_one_launch_has_all_its_spans(kept: Kept, run_cli: RunCli, tmp_path: Pat
     }  # fmt: skip
 
 
-def test_what_the_cap_leaves_out_is_said_on_stderr(kept: Kept, run_cli: RunCli, tmp_path: Path) -> None:
+def test_what_the_cap_leaves_out_of_a_launch_is_said_on_stderr(
+    kept: Kept, run_cli: RunCli, tmp_path: Path
+) -> None:
     file = tmp_path / "run.json.gz"
     asked = ("--run", "latest", "--launch", "0", "--max-events", "10", "--store", str(kept.file))
     ended = run_cli("trace", *asked, "-o", str(file))
     assert len(slices(read_trace(file), pid=2)) == 10
-    assert "spans are left out" in ended.stderr
+    assert ended.stderr.startswith("xstage-tune: 10 of ")
+    assert "spans are kept, the earliest of each launch; --max-events raises the limit" in ended.stderr
     assert ended.stdout == f"{file}\n"
+
+
+def test_a_cap_below_the_number_of_launches_keeps_one_and_says_so(
+    kept: Kept, run_cli: RunCli, tmp_path: Path
+) -> None:
+    file = tmp_path / "run.json.gz"
+    with Store.open(kept.file) as store:
+        launches = store.launches(kept.calibration.run_id)
+    cap = len(launches) - 1
+    asked = ("--run", kept.calibration.run_id, "--max-events", str(cap), "--store", str(kept.file))
+    ended = run_cli("trace", *asked, "-o", str(file))
+    trace = read_trace(file)
+    assert_loads_in_perfetto(trace)
+    assert len(slices(trace, pid=1)) == 1
+    assert len(slices(trace, pid=2)) == min(cap, launches[0].span_count())
+    assert f"the earliest of 1 of {len(launches):,} launches, evenly over the run" in ended.stderr
+    assert (ended.exit_code, ended.stderr.count("\n")) == (0, 1)
 
 
 def test_every_rank_of_a_launch_is_a_process(run_cli: RunCli, tmp_path: Path) -> None:

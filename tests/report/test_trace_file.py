@@ -22,7 +22,12 @@ STALL = SpanKind.STAGING_STALL
 
 def launch(table: SpanTable, name: str = "one", **ranks: SpanTable) -> TracedLaunch:
     tables = {0: table} | {int(rank.removeprefix("rank")): each for rank, each in ranks.items()}
-    return TracedLaunch(name, {"launch": 0}, lambda: tables)
+    return TracedLaunch(name, {"launch": 0}, sum(len(each.spans) for each in tables.values()), lambda: tables)
+
+
+def long_launch(name: str, spans: int) -> TracedLaunch:
+    """One CTA that issues a burst every 100 ns."""
+    return launch(span_table([(0, ISSUE, 0, 100 * number, 50) for number in range(spans)]), name)
 
 
 def two_roles() -> SpanTable:
@@ -51,7 +56,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_each_role_of_a_cta_is_a_thread_of_its_rank_and_times_are_microseconds(file: Path) -> None:
-    assert write(file, launch(two_roles())) == TraceSummary(1, written=6, left_out=0)
+    assert write(file, launch(two_roles())) == TraceSummary(1, 0, spans=6, spans_left_out=0)
     trace = read_trace(file)
     assert_loads_in_perfetto(trace)
     assert list(names(trace, "process_name").values()) == ["launches", "rank 0"]
@@ -87,28 +92,66 @@ def test_ranks_are_processes(file: Path) -> None:
     assert len(slices(trace, pid=2)) == len(slices(trace, pid=3)) == 6
 
 
+def slices_of_launches(file: Path) -> dict[str, list[float]]:
+    """Begins of the spans under each launch's slice, in us after the launch."""
+    trace = read_trace(file)
+    assert_loads_in_perfetto(trace)
+    spans = slices(trace, pid=2)
+    return {
+        whole["name"]: [
+            pytest.approx(event["ts"] - whole["ts"])
+            for event in spans
+            if whole["ts"] <= event["ts"] <= whole["ts"] + whole["dur"]
+        ]
+        for whole in slices(trace, pid=1)
+    }
+
+
 def test_cap_keeps_the_earliest_spans_of_every_launch_and_counts_the_rest(file: Path) -> None:
-    launches = [launch(two_roles(), name) for name in ("a", "b", "c")]
-    assert write(file, *launches, most_spans=7) == TraceSummary(3, written=7, left_out=11)
-    kept = slices(read_trace(file), pid=2)
-    assert [event["name"] for event in kept][:2] == ["mainloop", "mainloop"]
-    assert len(slices(read_trace(file), pid=1)) == 3
+    launches = [long_launch(name, 1_000) for name in ("a", "b", "c")]
+    assert write(file, *launches, most_spans=1_800) == TraceSummary(3, 0, spans=1_800, spans_left_out=1_200)
+    begins_us = [number / 10 for number in range(600)]
+    assert slices_of_launches(file) == {"a": begins_us, "b": begins_us, "c": begins_us}
 
 
-def test_a_small_launch_leaves_its_part_of_the_cap_to_later_ones(file: Path) -> None:
+def test_launches_that_would_show_nothing_are_left_out_evenly(file: Path) -> None:
+    launches = [long_launch(str(number), 600) for number in range(9)]
+    assert write(file, *launches, most_spans=1_500) == TraceSummary(3, 6, spans=1_500, spans_left_out=3_900)
+    assert {name: len(begins) for name, begins in slices_of_launches(file).items()} == {
+        "0": 500, "4": 500, "8": 500
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("most_spans", [1, 8])
+def test_a_cap_below_the_number_of_launches_keeps_the_begin_of_one(file: Path, most_spans: int) -> None:
+    launches = [long_launch(str(number), 600) for number in range(9)]
+    assert write(file, *launches, most_spans=most_spans) == TraceSummary(
+        1, 8, spans=most_spans, spans_left_out=9 * 600 - most_spans
+    )
+    assert slices_of_launches(file) == {"0": [number / 10 for number in range(most_spans)]}
+
+
+def test_small_launches_are_kept_whole_beside_a_long_one(file: Path) -> None:
+    launches = [long_launch("long", 5_000), *(long_launch(f"short {number}", 20) for number in range(50))]
+    summary = write(file, *launches, most_spans=2_000)
+    assert summary == TraceSummary(51, 0, spans=2_000, spans_left_out=4_000)
+
+
+def test_a_small_launch_leaves_its_part_of_the_cap_to_others(file: Path) -> None:
     small = launch(span_table([(0, ISSUE, 0, 0, 10)]))
-    assert write(file, small, launch(two_roles()), most_spans=7).left_out == 0
+    assert write(file, small, launch(two_roles()), most_spans=7).spans_left_out == 0
+    assert write(file, launch(two_roles()), small, most_spans=7, force=True).spans_left_out == 0
 
 
 def test_spans_of_a_lane_whose_clock_stood_are_counted_as_left_out(file: Path) -> None:
     table = span_table([(0, ISSUE, 0, 100, 10), (1, ISSUE, 0, 100, 10)], lanes=2, stopped=[1])
-    assert write(file, launch(table)) == TraceSummary(1, written=1, left_out=1)
+    assert write(file, launch(table)) == TraceSummary(1, 0, spans=1, spans_left_out=1)
     assert_loads_in_perfetto(read_trace(file))
 
 
 def test_counters_belong_to_the_launch(file: Path) -> None:
     queue = Counter("queue", "bytes", np.array([0.0, 250.0]), np.array([0.0, 4096.0]))
-    traced = TracedLaunch("one", {}, lambda: {0: two_roles()}, (queue,))
+    traced = TracedLaunch("one", {}, 6, lambda: {0: two_roles()}, (queue,))
     write(file, launch(two_roles()), traced)
     trace = read_trace(file)
     start_us = slices(trace, pid=1)[1]["ts"]
@@ -167,7 +210,7 @@ def test_a_failure_in_the_middle_leaves_no_file(file: Path) -> None:
         raise UsageError("damaged")
 
     with pytest.raises(UsageError, match="damaged"):
-        write(file, launch(two_roles()), TracedLaunch("bad", {}, broken))
+        write(file, launch(two_roles()), TracedLaunch("bad", {}, 1, broken))
     assert list(file.parent.iterdir()) == []
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from xstage_tune.commands._options import StoreOption
+from xstage_tune.commands._runs import notify
 from xstage_tune.commands._targets import (
     ForceOption,
     RunOption,
@@ -20,7 +20,7 @@ from xstage_tune.commands._targets import (
 from xstage_tune.errors import UsageError
 
 if TYPE_CHECKING:
-    from xstage_tune.report.trace_file import TracedLaunch
+    from xstage_tune.report.trace_file import TracedLaunch, TraceSummary
     from xstage_tune.store.facade import Store
 
 
@@ -54,14 +54,19 @@ def trace(
             else _of_study(opened, study or "latest", platform)
         )
         summary = write_trace(output, launches, most_spans=max_events, about=about, force=force)
-    if summary.left_out:
-        every = summary.written + summary.left_out
-        print(
-            f"xstage-tune: {summary.left_out:,} of {every:,} spans are left out, the latest of each launch; "
-            "--max-events raises the limit, --launch takes one launch",
-            file=sys.stderr,
-        )
+    if summary.spans_left_out:
+        notify(_left_out(summary))
     print(output)
+
+
+def _left_out(summary: TraceSummary) -> str:
+    """What the trace lacks, in one line, and how to have it."""
+    spans = f"{summary.spans:,} of {summary.spans + summary.spans_left_out:,} spans are kept"
+    which = "the earliest of each launch"
+    if summary.launches_left_out:
+        launches = summary.launches + summary.launches_left_out
+        which = f"the earliest of {summary.launches:,} of {launches:,} launches, evenly over the run"
+    return f"{spans}, {which}; --max-events raises the limit, --launch takes one launch"
 
 
 def _of_run(store: Store, run_id: str, only: int | None) -> tuple[list[TracedLaunch], dict[str, Any]]:

@@ -67,10 +67,12 @@ def traced_answer(study: StudyCase) -> TracedLaunch:
     answer = study.answer
     run = Simulations(study.workload, study.platform).case(answer).run
     queue = occupancy(run, _OCCUPANCY_SAMPLES)
+    table = pipeline_spans(run)
     return TracedLaunch(
         name=f"{study.workload.name}, {answer.config.label}",
         args={"config": answer.config.model_dump(mode="json"), "simulated_on": study.platform.name},
-        tables=lambda: {0: pipeline_spans(run)},
+        spans=len(table.spans),
+        tables=lambda: {0: table},
         counters=(Counter("queue occupancy", "bytes", queue.time_ns, queue.value),),
     )
 
@@ -89,6 +91,7 @@ def _traced(launch: StoredLaunch) -> TracedLaunch:
     return TracedLaunch(
         name=_launch_name(point),
         args=args,
+        spans=launch.span_count(),
         tables=partial(_tables, launch),
         lanes_per_cta=lanes_per_cta,
     )

@@ -8,6 +8,7 @@ nest still nest: viewers drop slices that overlap in part.
 
 from __future__ import annotations
 
+import bisect
 import gzip
 import io
 import json
@@ -24,6 +25,7 @@ from xstage_tune.report.figure import Floats
 from xstage_tune.spans import SpanKind, SpanTable
 
 _PAUSE_NS = 10_000  # between launches, so that they can be told apart
+_LEAST_SPANS = 500  # of a launch: fewer are no two of every role of 132 SMs, and show no pattern
 _LAUNCHES_PID = 1
 _FIRST_RANK_PID = 2
 _ROLES = 16  # a CTA has at most so many: a span record has 4 bits for it
@@ -49,12 +51,14 @@ class Counter:
 class TracedLaunch:
     """One launch: its name and arguments, its spans by rank, and what was traced beside them.
 
-    ``tables`` is called when the launch is written, so that a long run is never in memory as a whole. Of a
-    CTA whose warpgroups each have a lane, ``lanes_per_cta`` follow each other.
+    ``tables`` is called when the launch is written, so that a long run is never in memory as a whole;
+    ``spans`` is how many they hold. Of a CTA whose warpgroups each have a lane, ``lanes_per_cta`` follow each
+    other.
     """
 
     name: str
     args: Mapping[str, Any]
+    spans: int
     tables: Callable[[], Mapping[int, SpanTable]]
     counters: tuple[Counter, ...] = ()
     lanes_per_cta: int = 1
@@ -62,11 +66,12 @@ class TracedLaunch:
 
 @dataclass(frozen=True, slots=True)
 class TraceSummary:
-    """What a trace holds of a run: spans written, and spans left out by the cap."""
+    """What a trace holds of a run: launches and spans written, and those left out by the cap."""
 
     launches: int
-    written: int
-    left_out: int
+    launches_left_out: int
+    spans: int
+    spans_left_out: int
 
 
 def write_trace(
@@ -79,7 +84,8 @@ def write_trace(
 ) -> TraceSummary:
     """Write launches as one ``.json.gz``; the file appears whole or not at all.
 
-    Each launch may use an equal part of what is left of ``most_spans``, and keeps its earliest spans.
+    Every launch keeps its earliest spans, up to a number that is the same for all. Where that would be too
+    few to see anything, launches are left out instead; those that stay are spread evenly over the run.
 
     Args:
         about: provenance, kept under ``otherData``.
@@ -88,7 +94,8 @@ def write_trace(
         UsageError: the file exists and ``force`` is not set, or it cannot be written.
         StoreError: a launch's spans cannot be read.
     """
-    trace = _Trace(most_spans)
+    kept = [launches[number] for number in _shown_launches([each.spans for each in launches], most_spans)]
+    trace = _Trace(_most_of_each([each.spans for each in kept], most_spans))
     # No name and no time in the header: the same spans give the same bytes.
     with (
         whole_file(path, force=force) as file,
@@ -96,34 +103,50 @@ def write_trace(
         io.TextIOWrapper(packed, encoding="utf-8") as text,
     ):
         text.write('{"displayTimeUnit":"ns","otherData":' + _json(about) + ',"traceEvents":[\n')
-        for number, event in enumerate(trace.events(launches)):
+        for number, event in enumerate(trace.events(kept)):
             text.write(f",\n{event}" if number else event)
         text.write("\n]}\n")
-    return TraceSummary(len(launches), trace.written, trace.left_out)
+    every = sum(launch.spans for launch in launches)
+    return TraceSummary(len(kept), len(launches) - len(kept), trace.written, every - trace.written)
+
+
+def _shown_launches(spans: Sequence[int], most_spans: int) -> list[int]:
+    """Numbers of the launches to write: the most that can each have enough spans to see something.
+
+    Evenly over the run, the first and the last among them; at least one.
+    """
+    enough = np.minimum(spans, _LEAST_SPANS)
+    for count in range(len(spans), 1, -1):
+        chosen = [round(number) for number in np.linspace(0, len(spans) - 1, count).tolist()]
+        if enough[chosen].sum() <= most_spans:
+            return chosen
+    return [0] if spans else []
+
+
+def _most_of_each(spans: Sequence[int], most_spans: int) -> int:
+    """The most spans that every launch may keep, so that all together keep no more than ``most_spans``."""
+    limits = range(max(spans, default=0) + 1)
+    return bisect.bisect(limits, most_spans, key=lambda limit: int(np.minimum(spans, limit).sum())) - 1
 
 
 @dataclass(slots=True)
 class _Trace:
     """Turns launches into events, counting spans and naming each thread when it first appears."""
 
-    most_spans: int
+    most_of_each: int
     written: int = 0
-    left_out: int = 0
     named: set[tuple[int, int]] = field(default_factory=set)
 
     def events(self, launches: Sequence[TracedLaunch]) -> Iterator[str]:
         yield from _process(_LAUNCHES_PID, "launches")
         yield _metadata("thread_name", _LAUNCHES_PID, 1, "launch")
         start_ns = 0
-        for number, launch in enumerate(launches):
-            tables = launch.tables()
-            spans = _flatten(tables)
+        for launch in launches:
+            spans = _flatten(launch.tables())
             length_ns = int((spans["begin_ns"] + spans["duration_ns"]).max(initial=0))
             yield _slice(_LAUNCHES_PID, 1, launch.name, start_ns, length_ns, _json(launch.args))
-            share = (self.most_spans - self.written) // (len(launches) - number)
-            kept = spans[:share]
+            kept = spans[: self.most_of_each]
             self.written += kept.size
-            self.left_out += sum(len(table.spans) for table in tables.values()) - kept.size
             yield from self._names(kept, launch.lanes_per_cta)
             yield from _slices(kept, start_ns)
             for counter in launch.counters:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import select
+from sqlalchemy import func, select
 
 from xstage_tune.configs.loader import config_keys
 from xstage_tune.devices.attention_profiles import Implementation, ProfileLaunch
@@ -156,6 +156,16 @@ class StoredLaunch:
         ranks = select(Chunk.rank).where(Chunk.launch_id == self.launch_id).distinct().order_by(Chunk.rank)
         with self.database.reading() as session:
             return tuple(session.scalars(ranks))
+
+    def span_count(self) -> int:
+        """Spans of all ranks together, without reading them.
+
+        Raises:
+            StoreError: the database failed.
+        """
+        spans = select(func.sum(Chunk.n)).where(Chunk.launch_id == self.launch_id, Chunk.kind == "spans")
+        with self.database.reading() as session:
+            return int(session.scalar(spans) or 0)  # PostgreSQL sums integers to decimals
 
     def table(self, rank: int = 0) -> SpanTable:
         """The spans and lanes that ``rank`` recorded.
