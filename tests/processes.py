@@ -6,8 +6,11 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
+from xstage_tune.errors import UsageError
 from xstage_tune.store.facade import Store
 
 
@@ -25,14 +28,23 @@ def start(module: str, *arguments: str, **environment: str) -> subprocess.Popen[
 
 def wait_for_launches(store: Path, count: int) -> None:
     """Until the last run of a store has so many launches."""
+    _wait_for(store, count, "launches", lambda opened: opened.launches(opened.run().id))
+
+
+def wait_for_trials(store: Path, count: int) -> None:
+    """Until the last study of a store has so many trials."""
+    _wait_for(store, count, "trials", lambda opened: opened.studies.trials(opened.studies.get().id))
+
+
+def _wait_for(store: Path, count: int, what: str, kept: Callable[[Store], Sequence[object]]) -> None:
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         if store.exists():
-            with Store.open(store) as opened:
-                if opened.runs() and len(opened.launches(opened.run().id)) >= count:
+            with Store.open(store) as opened, suppress(UsageError):  # nothing was begun yet
+                if len(kept(opened)) >= count:
                     return
         time.sleep(0.05)
-    raise AssertionError(f"no {count} launches in {store}")
+    raise AssertionError(f"no {count} {what} in {store}")
 
 
 def interrupt() -> None:

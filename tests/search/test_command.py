@@ -13,6 +13,7 @@ import tomli_w
 
 from tests.configs.cases import BLACKWELL
 from tests.conftest import RunCli
+from tests.processes import start, wait_for_trials
 from tests.search.cases import SMALL_AXES, CountingSimulator, drained
 from xstage_tune.devices import open_kernels
 from xstage_tune.platforms.loader import save_platform
@@ -208,3 +209,32 @@ def test_the_gp_sampler_says_what_it_needs_and_leaves_no_study(
     assert "--sampler gp needs torch" in result.stderr
     with Store.open(own_store) as store:
         assert store.studies.get().id == finished  # the latest
+
+
+def test_a_second_resume_of_a_study_is_refused_and_the_first_goes_on(tmp_path: Path) -> None:
+    store = tmp_path / "store.db"
+    asked = ("search", "--workload", FLASH, "--tolerance", "0", "--format", "json", "--store", str(store))
+    first = start("xstage_tune", *asked, "--trials", "60")
+    wait_for_trials(store, 1)
+    second = start("xstage_tune", *asked, "--resume", "latest")
+    output, refusal = second.communicate(timeout=30)
+    assert (second.returncode, output) == (4, "")
+    assert f"is being searched by process {first.pid} on " in refusal
+    assert refusal.count("\n") == 2
+    assert first.poll() is None
+    result, errors = first.communicate(timeout=120)
+    assert (first.returncode, errors) == (0, "")
+    assert json.loads(result)["evaluations"] == 60
+
+
+def test_a_study_whose_search_was_killed_is_resumed(tmp_path: Path) -> None:
+    store = tmp_path / "store.db"
+    asked = ("search", "--workload", FLASH, "--tolerance", "0", "--format", "json", "--store", str(store))
+    killed = start("xstage_tune", *asked)
+    wait_for_trials(store, 3)
+    killed.kill()
+    killed.communicate(timeout=30)
+    resumed = start("xstage_tune", *asked, "--trials", "6", "--resume", "latest")
+    result, errors = resumed.communicate(timeout=120)
+    assert (resumed.returncode, errors) == (0, "")
+    assert json.loads(result)["evaluations"] >= 6

@@ -112,10 +112,10 @@ class StoreJournal:
             bound_ns=result.bound_ns,
             verification={_RESULT: result.keys()},
         )
-        self.store.studies.set_status(self.study_id, "finished")
+        self.store.studies.end(self.study_id, "finished")
 
     def abandon(self, status: str) -> None:
-        self.store.studies.set_status(self.study_id, status)
+        self.store.studies.end(self.study_id, status)
 
     def _add(self, config: KernelConfig, state: str, **values: Any) -> None:
         self.store.studies.add_trial(
@@ -151,6 +151,7 @@ def resume_study(store: Store, study_id: str, request: SearchRequest, device: st
     Raises:
         UsageError: there is no such study, or it is of another workload, platform, device, objective,
             sampler or seed; says what differs.
+        StoreError: another process searches it, or the database failed.
     """
     study = store.studies.get(study_id)
     differences = []
@@ -163,13 +164,13 @@ def resume_study(store: Store, study_id: str, request: SearchRequest, device: st
             f"study {study.id} is another search: {'; '.join(differences)}",
             "leave out --resume to begin a new study, or give the study's own options",
         )
+    store.studies.take(study.id)
     trials = store.studies.trials(study.id)
     earlier = {
         config_from_keys(trial.params, f"study {study.id}, trial {trial.number}"): trial.objective_ns
         for trial in trials
         if trial.state == "complete" and trial.objective_ns is not None and not trial.verification
     }
-    store.studies.set_status(study.id, "running")
     return StoreJournal(store, study.id, max((t.number for t in trials), default=-1) + 1, earlier)
 
 

@@ -20,6 +20,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
 
+from xstage_tune.store.process import ProcessIdentity
 from xstage_tune.store.types import ANY_FLOAT, ExplicitJson
 
 NAMING_CONVENTION = {
@@ -59,6 +60,34 @@ class Base(DeclarativeBase):
     }
 
 
+class OfProcess:
+    """Columns of a row that one process writes: which it is, so that its death can be noticed."""
+
+    host: Mapped[str]
+    pid: Mapped[int]
+    boot_id: Mapped[str]
+    pid_namespace: Mapped[str]
+    process_start_ticks: Mapped[int]
+
+    @property
+    def process(self) -> ProcessIdentity:
+        """The process of these columns."""
+        return ProcessIdentity(
+            self.host, self.pid, self.boot_id, self.pid_namespace, self.process_start_ticks
+        )
+
+    @staticmethod
+    def columns_of(process: ProcessIdentity) -> dict[str, str | int]:
+        """These columns for a process."""
+        return {
+            "host": process.host,
+            "pid": process.pid,
+            "boot_id": process.boot_id,
+            "pid_namespace": process.pid_namespace,
+            "process_start_ticks": process.start_ticks,
+        }
+
+
 class Environment(Base):
     """Where runs were made: a host, its software and one device; one row for each that differs."""
 
@@ -78,7 +107,7 @@ class Environment(Base):
     device: Mapped[dict[str, Any]]  # the whole DeviceDescription, with its link and topology
 
 
-class Run(Base):
+class Run(OfProcess, Base):
     """One command that measured, searched or simulated."""
 
     __tablename__ = "run"
@@ -99,12 +128,6 @@ class Run(Base):
     path: Mapped[str]  # of the remote stores; empty when none or several
     kernel_sha256: Mapped[str]
     profile_sha256: Mapped[str]
-    # The process that writes the run, so that its death can be noticed.
-    host: Mapped[str]
-    pid: Mapped[int]
-    boot_id: Mapped[str]
-    pid_namespace: Mapped[str]
-    process_start_ticks: Mapped[int]
 
     environment: Mapped[Environment] = relationship(lazy="joined", innerjoin=True)
 
@@ -190,6 +213,16 @@ class Study(Base):
     objective: Mapped[str]
     sampler: Mapped[str]
     seed: Mapped[int]
+
+
+class StudyHolder(OfProcess, Base):
+    """The process that searches a study; none where nobody does. A process that died leaves its row."""
+
+    __tablename__ = "study_holder"
+
+    study_id: Mapped[str] = mapped_column(ForeignKey("study.id", ondelete="CASCADE"), primary_key=True)
+    since: Mapped[Utc]
+    seen_at: Mapped[Utc]  # when it began, or last kept a trial
 
 
 class Trial(Base):

@@ -1,4 +1,4 @@
-"""Which process writes a run, and whether it is known to have ended."""
+"""Which process writes a run or holds a study, and whether it is known to have ended."""
 
 from __future__ import annotations
 
@@ -29,20 +29,24 @@ def current_process() -> ProcessIdentity:
 
 
 def has_ended(process: ProcessIdentity) -> bool:
-    """True only when ``process`` certainly runs no more.
-
-    Nothing is concluded about another host, or about another container of this boot, whose
-    process numbers mean something else here.
-    """
-    if process.host != socket.gethostname():
+    """True only when ``process`` certainly runs no more."""
+    if not can_be_seen(process):
         return False
     if process.boot_id != _boot_id():
         return True
-    if process.pid_namespace != _pid_namespace():
-        return False
     if process.start_ticks:
         return _start_ticks(process.pid) != process.start_ticks
     return not _pid_exists(process.pid)
+
+
+def can_be_seen(process: ProcessIdentity) -> bool:
+    """Whether this process can tell that ``process`` runs.
+
+    Not on another host, nor in another container of this boot: process numbers there mean something else.
+    """
+    if process.host != socket.gethostname():
+        return False
+    return process.boot_id != _boot_id() or process.pid_namespace == _pid_namespace()
 
 
 def _boot_id() -> str:

@@ -27,7 +27,7 @@ from xstage_tune.store.launches import (
     skeleton_row,
 )
 from xstage_tune.store.models import Environment, Fit, Launch, Run
-from xstage_tune.store.process import ProcessIdentity, current_process, has_ended
+from xstage_tune.store.process import current_process, has_ended
 from xstage_tune.store.provenance import environment_values, new_id, utc_now
 
 
@@ -131,11 +131,7 @@ def writing_run(
         path=path,
         kernel_sha256=kernel_sha256,
         profile_sha256=profile_sha256,
-        host=process.host,
-        pid=process.pid,
-        boot_id=process.boot_id,
-        pid_namespace=process.pid_namespace,
-        process_start_ticks=process.start_ticks,
+        **Run.columns_of(process),
     )
     with database.writing() as session:
         run.environment_id = _environment_id(session, environment_values(device, process.host))
@@ -158,7 +154,7 @@ def mark_stale_runs(database: Database) -> None:
     with database.reading() as session:
         running = session.scalars(select(Run).where(Run.status == "running")).all()
     for run in running:
-        if has_ended(_process(run)):
+        if has_ended(run.process):
             _end(database, run.id, "stale", f"process {run.pid} on {run.host} ended without closing the run")
 
 
@@ -175,10 +171,6 @@ def _outcome(error: BaseException) -> tuple[str, str]:
     if isinstance(error, XStageError):
         return "failed", error.message
     return "failed", f"{type(error).__name__}: {error}"
-
-
-def _process(run: Run) -> ProcessIdentity:
-    return ProcessIdentity(run.host, run.pid, run.boot_id, run.pid_namespace, run.process_start_ticks)
 
 
 def _environment_id(session: Session, values: dict[str, Any]) -> int:

@@ -1,15 +1,26 @@
-"""Studies and their trials: each trial is committed by itself, since resuming relies on it."""
+"""Studies and their trials: each trial is committed by itself, since resuming relies on it.
+
+One process at a time holds a study and may add to it. A holder that died is known by its process number where
+that can be looked up. Where it cannot (another host, another container), it is taken for dead after a long
+silence, and should it live after all, its next trial is refused.
+"""
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from sqlalchemy import select, update
+from sqlalchemy.orm import Session
 
 from xstage_tune.errors import StoreError, UsageError
 from xstage_tune.store.database import Database
-from xstage_tune.store.models import Export, Study, Trial
+from xstage_tune.store.models import Export, Study, StudyHolder, Trial
+from xstage_tune.store.process import can_be_seen, current_process, has_ended
 from xstage_tune.store.provenance import new_id, utc_now
+
+#: Many times what one trial takes, with the compilation of its kernel, and what clocks of hosts are apart.
+_SILENCE_OF_THE_DEAD = timedelta(minutes=15)
 
 
 class Studies:
@@ -31,7 +42,7 @@ class Studies:
         sampler: str,
         seed: int,
     ) -> str:
-        """Begin a study and return its id."""
+        """Begin a study, held by this process, and return its id."""
         study = Study(
             id=new_id("study"),
             status="running",
@@ -48,15 +59,41 @@ class Studies:
         )
         with self._database.writing() as session:
             session.add(study)
+            session.flush()
+            session.add(_new_holder(study.id))
         return study.id
 
-    def set_status(self, study_id: str, status: str) -> None:
-        """Mark a study finished, failed or interrupted; or running again, when it is resumed."""
-        finished_at = None if status == "running" else utc_now()
+    def take(self, study_id: str) -> None:
+        """Hold a study that nobody holds, or whose holder died, and mark it running.
+
+        Raises:
+            StoreError: another process holds it; says which, since when, and what to do. Or the database
+                failed.
+        """
         with self._database.writing() as session:
-            session.execute(
-                update(Study).where(Study.id == study_id).values(status=status, finished_at=finished_at)
-            )
+            # Two that come at once: SQLite's write lock makes one wait, on PostgreSQL the study's row does.
+            session.execute(select(Study.id).where(Study.id == study_id).with_for_update())
+            holder = session.get(StudyHolder, study_id)
+            if holder is not None:
+                _require_left(holder)
+                session.delete(holder)
+                session.flush()
+            session.add(_new_holder(study_id))
+            running = update(Study).where(Study.id == study_id)
+            session.execute(running.values(status="running", finished_at=None))
+
+    def end(self, study_id: str, status: str) -> None:
+        """Mark a study finished, failed or interrupted, and hold it no longer.
+
+        Nothing is changed where another process has taken it for abandoned, and holds it now.
+        """
+        with self._database.writing() as session:
+            holder = _held_here(session, study_id)
+            if holder is None:
+                return
+            session.delete(holder)
+            ended = update(Study).where(Study.id == study_id)
+            session.execute(ended.values(status=status, finished_at=utc_now()))
 
     def get(self, study_id: str = "latest") -> Study:
         """One study; ``latest`` is the last one begun.
@@ -94,7 +131,8 @@ class Studies:
         """Keep one trial; ``state`` is complete, pruned, failed or cut.
 
         Raises:
-            StoreError: the number is taken, the study or run is unknown, or the database failed.
+            StoreError: this process does not hold the study, the number is taken, the run is unknown, or the
+                database failed.
         """
         trial = Trial(
             study_id=study_id,
@@ -108,13 +146,14 @@ class Studies:
             verification=verification,
             created_at=utc_now(),
         )
-        taken = select(Trial.id).where(Trial.study_id == study_id, Trial.number == number)
         with self._database.writing() as session:
-            if session.scalar(taken) is not None:
+            holder = _held_here(session, study_id)
+            if holder is None:
                 raise StoreError(
-                    f"study {study_id} has a trial {number} already: another process goes on with it",
-                    "wait for that one to end, or begin a new study",
+                    f"study {study_id} is not this process's any more: another has taken it up, or ended it",
+                    "see how far that one comes before you resume it",
                 )
+            holder.seen_at = utc_now()
             session.add(trial)
 
     def trials(self, study_id: str) -> list[Trial]:
@@ -134,3 +173,37 @@ class Studies:
         with self._database.reading() as session:
             query = select(Export).where(Export.study_id == study_id).order_by(Export.id)
             return list(session.scalars(query))
+
+
+def _new_holder(study_id: str) -> StudyHolder:
+    now = utc_now()
+    columns = StudyHolder.columns_of(current_process())
+    return StudyHolder(study_id=study_id, since=now, seen_at=now, **columns)
+
+
+def _held_here(session: Session, study_id: str) -> StudyHolder | None:
+    """This process's row as the holder of a study, locked until the transaction ends; None if it is not."""
+    holder = session.get(StudyHolder, study_id, with_for_update=True)
+    return holder if holder and holder.process == current_process() else None
+
+
+def _require_left(holder: StudyHolder) -> None:
+    """Refuse to take a study from a process that may still search it."""
+    if has_ended(holder.process):
+        return
+    hint = "wait until it ends, or stop it by Ctrl-C; a new search beside it leaves out --resume"
+    if not can_be_seen(holder.process):
+        free_at = datetime.fromisoformat(holder.seen_at) + _SILENCE_OF_THE_DEAD
+        if datetime.now(UTC) > free_at:
+            return
+        hint = f"wait until it ends; if it died there, resume after {_to_the_second(free_at)}"
+    since, seen_at = (datetime.fromisoformat(utc) for utc in (holder.since, holder.seen_at))
+    raise StoreError(
+        f"study {holder.study_id} is being searched by process {holder.pid} on {holder.host} since "
+        f"{_to_the_second(since)}, last seen {_to_the_second(seen_at)}",
+        hint,
+    )
+
+
+def _to_the_second(time: datetime) -> str:
+    return f"{time:%Y-%m-%d %H:%M:%S} UTC"

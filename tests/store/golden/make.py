@@ -55,7 +55,7 @@ def write_content(store: Store) -> None:
         study, number=0, state="complete", params=PARAMS, objective_ns=float("nan"), run_id=run.id
     )
     store.studies.add_export(study, format="json", path="best.json", sha256="ef")
-    store.studies.set_status(study, "finished")
+    store.studies.end(study, "finished")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,122 @@
+"""One process at a time searches a study, and one that died is in nobody's way."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from tests.store.holder_process import add_study, start_holder
+from xstage_tune.errors import StoreError
+from xstage_tune.store import studies
+from xstage_tune.store.facade import Store
+from xstage_tune.store.process import current_process
+
+ELSEWHERE = replace(current_process(), host="node-7", pid=4711)
+
+
+@contextmanager
+def holder(location: str, *study: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """A process that holds a study, and the study's id."""
+    with start_holder(location, *study) as process:
+        assert process.stdout is not None
+        try:
+            yield process.stdout.readline().strip(), process
+        finally:
+            process.kill()
+
+
+def held_elsewhere(store: Store, monkeypatch: pytest.MonkeyPatch, *, silent: timedelta) -> str:
+    """A study whose holder, on a host that this one cannot look at, was last seen so long ago."""
+    seen_at = (datetime.now(UTC) - silent).isoformat(timespec="microseconds")
+    with monkeypatch.context() as patch:
+        patch.setattr(studies, "current_process", lambda: ELSEWHERE)
+        patch.setattr(studies, "utc_now", lambda: seen_at)
+        return add_study(store)
+
+
+def test_a_second_process_is_refused_saying_who_holds_the_study(location: str) -> None:
+    with holder(location) as (study, process), Store.open(location) as store:
+        with pytest.raises(StoreError) as refused:
+            store.studies.take(study)
+        assert re.fullmatch(
+            rf"study {study} is being searched by process {process.pid} on {current_process().host} since "
+            r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC, last seen .* UTC",
+            refused.value.message,
+        )
+        assert refused.value.hint.startswith("wait until it ends, or stop it by Ctrl-C")
+        assert store.studies.get(study).status == "running"
+
+
+def test_a_study_that_was_ended_is_free(location: str) -> None:
+    with holder(location) as (study, process), Store.open(location) as store:
+        process.communicate(timeout=30)
+        assert store.studies.get(study).status == "finished"
+        store.studies.take(study)
+
+
+def test_a_holder_that_was_killed_is_in_nobodys_way(location: str) -> None:
+    with holder(location) as (study, process), Store.open(location) as store:
+        process.kill()
+        assert process.stdout is not None
+        assert process.stdout.read() == ""  # closed by its death; it stays a zombie until waited for
+        store.studies.take(study)
+        store.studies.add_trial(study, number=0, state="cut", params={})
+
+
+def test_of_processes_that_take_a_study_at_once_one_holds_it(location: str) -> None:
+    with Store.open(location) as store:
+        study = add_study(store)
+        store.studies.end(study, "interrupted")
+    processes = [start_holder(location, study) for _ in range(5)]
+    try:
+        said = [process.stdout.readline().strip() for process in processes if process.stdout]
+        assert said.count(study) == 1
+        assert sum(f"study {study} is being searched by process" in line for line in said) == 4
+    finally:
+        for process in processes:
+            process.communicate(timeout=30)
+
+
+def test_a_holder_on_another_host_is_left_alone(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    study = held_elsewhere(store, monkeypatch, silent=timedelta(minutes=5))
+    with pytest.raises(StoreError, match="process 4711 on node-7") as refused:
+        store.studies.take(study)
+    assert "if it died there, resume after 2" in refused.value.hint
+
+
+def test_a_holder_on_another_host_that_is_long_silent_counts_as_dead(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = held_elsewhere(store, monkeypatch, silent=timedelta(hours=1))
+    store.studies.take(study)
+    store.studies.add_trial(study, number=0, state="cut", params={})
+
+
+def test_a_trial_is_a_sign_of_life(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    study = held_elsewhere(store, monkeypatch, silent=timedelta(hours=1))
+    with monkeypatch.context() as patch:
+        patch.setattr(studies, "current_process", lambda: ELSEWHERE)
+        store.studies.add_trial(study, number=0, state="cut", params={})
+    with pytest.raises(StoreError, match="on node-7"):
+        store.studies.take(study)
+
+
+def test_a_holder_that_was_taken_for_dead_can_change_nothing_any_more(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = held_elsewhere(store, monkeypatch, silent=timedelta(hours=1))
+    store.studies.take(study)
+    with monkeypatch.context() as patch:
+        patch.setattr(studies, "current_process", lambda: ELSEWHERE)
+        with pytest.raises(StoreError, match="not this process's any more"):
+            store.studies.add_trial(study, number=0, state="cut", params={})
+        store.studies.end(study, "failed")
+    assert store.studies.trials(study) == []
+    assert store.studies.get(study).status == "running"
+    store.studies.add_trial(study, number=0, state="cut", params={})
