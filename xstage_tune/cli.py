@@ -1,4 +1,4 @@
-"""The command line: one typer app, one line a command."""
+"""The program: runs the command line, and turns however it ends into one line and an exit code."""
 
 from __future__ import annotations
 
@@ -6,60 +6,10 @@ import io
 import os
 import signal
 import sys
-from typing import Annotated, NoReturn
+from typing import NoReturn
 
-import typer
-
-from xstage_tune import __version__
-from xstage_tune.commands import (
-    audit,
-    calibrate,
-    doctor,
-    emulate,
-    export,
-    platforms,
-    profile,
-    report,
-    search,
-    store,
-    trace,
-    workloads,
-)
+from xstage_tune import interrupts
 from xstage_tune.errors import DeviceError, ExitCode, XStageError
-
-app = typer.Typer(
-    name="xstage-tune",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    add_completion=True,
-)
-app.command("audit")(audit.audit)
-app.command("calibrate")(calibrate.calibrate)
-app.command("doctor")(doctor.doctor)
-app.command("emulate")(emulate.emulate)
-app.command("profile")(profile.profile)
-app.command("search")(search.search)
-app.command("export")(export.export)
-app.command("report")(report.report)
-app.command("trace")(trace.trace)
-app.add_typer(platforms.app, name="platforms")
-app.add_typer(store.app, name="store")
-app.add_typer(workloads.app, name="workloads")
-
-
-def _print_version(wanted: bool) -> None:
-    if wanted:
-        print(f"xstage-tune {__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def root(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
-    ] = False,
-) -> None:
-    """Measure how a GPU's remote stores drain, and tune fused kernels by it."""
 
 
 def entry() -> NoReturn:
@@ -71,7 +21,13 @@ def entry() -> NoReturn:
     for stream in (sys.stdout, sys.stderr):  # a file's name need not be text
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-    main()
+    interrupts.listen()
+    try:
+        main()
+    except KeyboardInterrupt:  # behind the command, on the way out
+        sys.exit(ExitCode.INTERRUPTED)
+    finally:
+        interrupts.finish()
 
 
 def main() -> NoReturn:
@@ -91,25 +47,32 @@ def main() -> NoReturn:
     except Exception as error:
         if os.environ.get("XSTAGE_DEBUG"):
             raise
-        kind = type(error).__name__
-        report_error(
-            XStageError(f"internal error: {kind}: {error}", "XSTAGE_DEBUG=1 shows where; please report it")
-        )
-        code = ExitCode.INTERNAL
-    sys.exit(code)
+        code = _interrupted() if interrupts.asked_to_stop() else _internal(error)
+    sys.exit(ExitCode.INTERRUPTED if interrupts.asked_to_stop() else code)
 
 
 def _run() -> int:
     """Exit code of the command; typer ends every command by ``SystemExit``."""
     try:
+        from xstage_tune.commands._app import app  # takes tenths of a second, in which Ctrl-C may come
+
         app()
     except SystemExit as ended:
         code = ended.code if isinstance(ended.code, int) else 0
     except KeyboardInterrupt:
         code = ExitCode.INTERRUPTED
-    if code == ExitCode.INTERRUPTED:
-        print("xstage-tune: interrupted", file=sys.stderr)
-    return code
+    return _interrupted() if code == ExitCode.INTERRUPTED else code
+
+
+def _interrupted() -> int:
+    print("xstage-tune: interrupted", file=sys.stderr)
+    return ExitCode.INTERRUPTED
+
+
+def _internal(error: Exception) -> int:
+    message = f"internal error: {type(error).__name__}: {error}"
+    report_error(XStageError(message, "XSTAGE_DEBUG=1 shows where; please report it"))
+    return ExitCode.INTERNAL
 
 
 def report_error(error: XStageError) -> None:

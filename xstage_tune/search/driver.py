@@ -78,6 +78,7 @@ def run_search(
     try:
         search = _Search(request, space, device, journal, progress)
         result = search.run(began)
+        journal.conclude(result)
     except KeyboardInterrupt:
         journal.abandon("interrupted")
         tried = search.candidates.tried if search else 0
@@ -87,7 +88,6 @@ def run_search(
     except BaseException:
         journal.abandon("failed")
         raise
-    journal.conclude(result)
     return result
 
 

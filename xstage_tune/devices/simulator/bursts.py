@@ -71,7 +71,7 @@ def simulate_bursts(point: BurstPoint, drain: DrainModel, jitter: BurstJitter = 
     )
     timers = new_timers(point.producers)
     for producer in np.flatnonzero(start_ns < plan.deadline_ns) if plan.most_bursts else ():
-        set_timer(timers, int(producer), float(start_ns[producer]))
+        run_compiled(set_timer, timers, int(producer), float(start_ns[producer]))
     producers = kernel.Producers(
         start_ns=start_ns,
         begin_ns=np.zeros(point.producers),

@@ -9,8 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from numba import config, njit
+from numba import config, njit, typeof
+from numba.core.event import Event, Listener, install_listener
 
+from xstage_tune import interrupts
 from xstage_tune.devices.cuda.compiler import work_folder
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -20,6 +22,7 @@ Result = TypeVar("Result")
 _LOG = logging.getLogger(__name__)
 
 numba_config: Any = config  # its settings are made at run time
+type_of: Callable[[object], object] = typeof
 
 
 def event_kernel(function: Function) -> Function:
@@ -40,20 +43,36 @@ def event_kernel(function: Function) -> Function:
 
 
 def run_compiled(function: Callable[..., Result], *arguments: object) -> Result:
-    """Call a compiled function from Python; Ctrl-C during the call ends it as it ends any other.
+    """Call a function of :func:`event_kernel` from Python; Ctrl-C meanwhile comes out where that is safe.
 
-    A signal's exception that is raised while numba hands the arguments or the result over reaches the caller
-    as a ``SystemError`` about a result with an exception set.
+    That is behind the run, which takes tenths of a second at most: numba hands arguments and results over in
+    C code that no exception may come out of. The compilation before the first run takes half a minute, so
+    there it is between two of its passes: LLVM calls back into numba, which loses what is raised there, and
+    the machine code with it.
 
     Raises:
         KeyboardInterrupt: the user stopped the program.
     """
-    try:
+    interrupts.stop_if_asked()
+    dispatcher: Any = function
+    with interrupts.held_back() as deliver:
+        if not dispatcher.signatures:
+            with install_listener("numba:run_pass", _BeforeEach(deliver)):
+                dispatcher.compile(tuple(map(type_of, arguments)))
         return function(*arguments)
-    except SystemError as error:
-        if isinstance(error.__cause__, KeyboardInterrupt):
-            raise KeyboardInterrupt from None
-        raise
+
+
+class _BeforeEach(Listener):
+    """Does something before each event of numba's."""
+
+    def __init__(self, action: Callable[[], None]) -> None:
+        self._action = action
+
+    def on_start(self, event: Event) -> None:  # noqa: ARG002 - numba's interface
+        self._action()
+
+    def on_end(self, event: Event) -> None:
+        """Nothing is done after it."""
 
 
 def _cache_dir() -> str | None:

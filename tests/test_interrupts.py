@@ -1,0 +1,225 @@
+"""Ctrl-C: held back where it must not come, never lost, and harmless once the work is done."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tests.processes import start
+from xstage_tune.interrupts import held_back
+from xstage_tune.store.facade import Store
+
+TRIES = 10
+SEARCH = ("search", "--workload", "megamoe/deepseek-v4-flash", "--trials", "60", "--tolerance", "0")
+EMULATE = (
+    "emulate",
+    "--device",
+    "simulator",
+    "--workload",
+    "megamoe/glm-4.5",
+    "--set",
+    "tokens_per_rank=1024",
+)
+EMULATE = (*EMULATE, "--repeats", "12")
+
+
+class Ended(NamedTuple):
+    """How a command ended, what it wrote, and how long it took."""
+
+    code: int
+    stdout: str
+    stderr: str
+    took_s: float
+
+
+def run(*command: str, store: Path, stop_after_s: float | None = None) -> Ended:
+    """Run a command in a process of its own, and interrupt it if that is asked for."""
+    began = time.monotonic()
+    process = start("xstage_tune", *command, "--format", "json", "--store", str(store))
+    if stop_after_s is not None:
+        time.sleep(stop_after_s)
+        process.send_signal(signal.SIGINT)
+    stdout, stderr = process.communicate(timeout=120)
+    return Ended(process.returncode, stdout, stderr, time.monotonic() - began)
+
+
+def stops_s(whole: Ended, seed: int) -> list[float]:
+    """Times to interrupt a command at: from its first lines on, until half of it is done."""
+    chance = random.Random(seed)
+    return [chance.uniform(0.1, 0.5 * whole.took_s) for _ in range(TRIES)]
+
+
+def assert_interrupted(ended: Ended) -> None:
+    assert ended.code == 130, ended
+    assert ended.stdout == ""
+    assert "interrupted" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def test_a_search_that_is_stopped_again_and_again_comes_to_the_same_result(tmp_path: Path) -> None:
+    run(*SEARCH, store=tmp_path / "first.db")  # compiles, which takes long
+    whole = run(*SEARCH, store=tmp_path / "whole.db")
+    file = tmp_path / "stopped.db"
+    resume: tuple[str, ...] = ()
+    for stop_s in stops_s(whole, seed=1):
+        assert_interrupted(run(*SEARCH, *resume, store=file, stop_after_s=stop_s))
+        if file.exists():
+            with Store.open(file) as store:
+                assert store.check().problems == ()
+                resume = ("--resume", "latest") if store.studies.all() else ()
+    resumed = run(*SEARCH, *resume, store=file)
+    assert resume
+    assert [(ended.code, ended.stderr) for ended in (whole, resumed)] == [(0, ""), (0, "")]
+    results = [json.loads(ended.stdout) for ended in (whole, resumed)]
+    for result in results:
+        del result["study_id"]
+    assert results[0] == results[1]
+
+
+def test_an_emulation_that_is_stopped_keeps_its_launches(tmp_path: Path) -> None:
+    run(*EMULATE, store=tmp_path / "first.db")
+    whole = run(*EMULATE, store=tmp_path / "whole.db")
+    assert whole.code == 0
+    for number, stop_s in enumerate(stops_s(whole, seed=2)):
+        file = tmp_path / f"{number}.db"
+        ended = run(*EMULATE, store=file, stop_after_s=stop_s)
+        assert_interrupted(ended)
+        if not file.exists():
+            continue
+        with Store.open(file) as store:
+            assert store.check().problems == ()
+            for begun in store.runs():
+                kept = len(store.launches(begun.id))
+                assert begun.status in ("interrupted", "failed")
+                assert not kept or f"{kept} launches are kept in run {begun.id}" in ended.stderr
+
+
+def test_ctrl_c_after_the_result_changes_nothing() -> None:
+    """CPython frees everything behind the last line of the program, the signal's default action restored."""
+    program = """
+import atexit, os, signal, sys
+from xstage_tune import cli
+atexit.register(os.kill, os.getpid(), signal.SIGINT)
+sys.argv = ["xstage-tune", "platforms", "list"]
+cli.entry()
+"""
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert "h200-host" in ran.stdout
+
+
+def test_ctrl_c_while_the_commands_are_loaded_is_said() -> None:
+    program = """
+import signal, sys
+from importlib.abc import MetaPathFinder
+from xstage_tune import cli
+
+class Interrupting(MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name == "typer":
+            signal.raise_signal(signal.SIGINT)
+
+sys.meta_path.insert(0, Interrupting())
+cli.entry()
+"""
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (130, "", "xstage-tune: interrupted\n")
+
+
+def test_ctrl_c_in_code_made_from_text_is_ctrl_c() -> None:
+    program = """
+import sys
+from xstage_tune import cli
+
+def stop():
+    exec("import signal; signal.raise_signal(signal.SIGINT)")
+
+import xstage_tune.platforms.loader
+xstage_tune.platforms.loader.list_platforms = stop
+sys.argv = ["xstage-tune", "platforms", "list"]
+cli.entry()
+"""
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (130, "", "xstage-tune: interrupted\n")
+
+
+@pytest.mark.parametrize(
+    ("disguise", "said"),
+    [
+        ("ValueError('schema')", "xstage-tune: interrupted"),
+        ("UsageError('schema')", "xstage-tune: error: schema"),
+    ],
+)
+def test_an_error_that_native_code_raised_in_its_place_is_ctrl_c(disguise: str, said: str) -> None:
+    program = f"""
+import signal, sys
+from xstage_tune import cli
+from xstage_tune.errors import UsageError
+from xstage_tune.platforms import loader
+
+def disguised():
+    try:
+        signal.raise_signal(signal.SIGINT)
+    except KeyboardInterrupt:
+        raise {disguise}
+
+loader.list_platforms = disguised
+sys.argv = ["xstage-tune", "platforms", "list"]
+cli.entry()
+"""
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (130, "", f"{said}\n")
+
+
+def test_a_signal_held_back_is_raised_behind_the_block() -> None:
+    done = []
+
+    def hold() -> None:
+        with held_back():
+            signal.raise_signal(signal.SIGINT)
+            done.append("block")
+        done.append("behind it")
+
+    with pytest.raises(KeyboardInterrupt):
+        hold()
+    assert done == ["block"]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_block_that_fails_gives_the_handler_back() -> None:
+    with pytest.raises(ValueError, match="broken"), held_back():
+        raise ValueError("broken")
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_thread_holds_nothing_back() -> None:
+    """Handlers belong to the main thread: to touch one elsewhere is an error."""
+    entered = threading.Event()
+
+    def enter() -> None:
+        with held_back():
+            entered.set()
+
+    thread = threading.Thread(target=enter)
+    thread.start()
+    thread.join()
+    assert entered.is_set()
+
+
+def test_an_ignored_signal_stays_ignored() -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with held_back():
+            signal.raise_signal(signal.SIGINT)
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)

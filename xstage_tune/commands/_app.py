@@ -1,0 +1,57 @@
+"""The typer app: one line a command."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from xstage_tune import __version__
+from xstage_tune.commands import (
+    audit,
+    calibrate,
+    doctor,
+    emulate,
+    export,
+    platforms,
+    profile,
+    report,
+    search,
+    store,
+    trace,
+    workloads,
+)
+
+app = typer.Typer(
+    name="xstage-tune",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=True,
+)
+app.command("audit")(audit.audit)
+app.command("calibrate")(calibrate.calibrate)
+app.command("doctor")(doctor.doctor)
+app.command("emulate")(emulate.emulate)
+app.command("profile")(profile.profile)
+app.command("search")(search.search)
+app.command("export")(export.export)
+app.command("report")(report.report)
+app.command("trace")(trace.trace)
+app.add_typer(platforms.app, name="platforms")
+app.add_typer(store.app, name="store")
+app.add_typer(workloads.app, name="workloads")
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"xstage-tune {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Measure how a GPU's remote stores drain, and tune fused kernels by it."""
