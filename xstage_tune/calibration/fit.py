@@ -206,11 +206,10 @@ def _gpu(description: DeviceDescription, figures: Sequence[RunFigures]) -> Gpu:
 
 
 def _drain(drain: DrainFit, copy_rate: CopyRate) -> Drain:
-    samples = copy_rate.samples_bytes_per_s
     return Drain(
         bytes_per_s=drain.bytes_per_s,
         ci95=drain.ci95,
-        copy_engine_bytes_per_s=float(np.median(samples)) if samples else None,
+        copy_engine_bytes_per_s=copy_rate.bytes_per_s,
         source=f"common-window rate of {len(drain.runs)} drain-dominated launches with zero gap, "
         f"over {len(drain.points)} (K, B)",
     )

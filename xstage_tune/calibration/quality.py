@@ -13,7 +13,7 @@ from xstage_tune.calibration.drain import DrainFit
 from xstage_tune.calibration.reduce import PeriodicFigures, RunFigures, UnusableRun
 from xstage_tune.calibration.result import Finding
 from xstage_tune.devices.base import BurstPoint, CopyRate, DeviceDescription, StorePath, throttling
-from xstage_tune.platforms.schema import LocalControl, Validation
+from xstage_tune.platforms.schema import LocalControl, Validation, surely_above
 
 MAX_INTERVAL = 0.05  # width of R's interval over R
 #: Repeats of one zero-gap point further apart than this were not measured on the same machine state.
@@ -24,9 +24,6 @@ MAX_DRAIN_SPREAD = 0.01
 MAX_LOCAL_SPREAD = 0.2
 MAX_PERIOD_MEDIAN_PCT = 3.0
 MAX_PERIOD_P95_PCT = 8.0
-
-#: Allowance for the yardstick's own error: its samples rarely show more.
-RATE_TOLERANCE = 0.005
 
 _QUIET = "stop other work on the GPU and its host, then calibrate again"
 
@@ -134,10 +131,8 @@ def drain_findings(
                 _QUIET,
             )
         )
-    if copy_rate.samples_bytes_per_s:
-        findings += _above(
-            drain, max(copy_rate.samples_bytes_per_s), "copy engine's", "drain-above-copy-engine"
-        )
+    if copy_rate.bytes_per_s is not None:
+        findings += _above(drain, copy_rate.bytes_per_s, "copy engine's", "drain-above-copy-engine")
     link = description.link.get(f"{path}_bytes_per_s")
     if isinstance(link, int | float):
         findings += _above(drain, float(link), "link's", "drain-above-link")
@@ -158,7 +153,7 @@ def drain_findings(
 
 def _above(drain: DrainFit, limit: float, whose: str, code: str) -> list[Finding]:
     """Refuse an R whose whole interval lies above a rate that stores cannot exceed."""
-    if drain.ci95[0] <= limit * (1 + RATE_TOLERANCE):
+    if not surely_above(drain.ci95[0], limit):
         return []
     return [
         Finding(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from statistics import median
 from typing import Literal, Protocol
 
 from xstage_tune.spans import SpanTable
@@ -116,11 +117,20 @@ class BurstRun:
 
 @dataclass(frozen=True, slots=True)
 class CopyRate:
-    """Rate of the copy engine on a path, the yardstick that R may not exceed."""
+    """Rate of the copy engine on a path, the yardstick that R may not exceed.
+
+    Everywhere it is the median of the samples: where R is judged by it, in a profile, and in "R is x% of it".
+    A sample that others' traffic slowed does not move it, nor does one that was timed short.
+    """
 
     path: StorePath
     copy_bytes: int
     samples_bytes_per_s: tuple[float, ...]
+
+    @property
+    def bytes_per_s(self) -> float | None:
+        """The rate; None without a sample."""
+        return median(self.samples_bytes_per_s) if self.samples_bytes_per_s else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ import platformdirs
 
 from xstage_tune.assets import data_dir
 from xstage_tune.errors import UsageError
-from xstage_tune.platforms.schema import PlatformProfile
+from xstage_tune.platforms.schema import PlatformProfile, surely_above
 from xstage_tune.profile_files import (
     check_profile,
     find_profiles,
@@ -16,9 +16,6 @@ from xstage_tune.profile_files import (
     resolve_profile,
     write_profile,
 )
-
-#: R may exceed the copy engine's rate by what that varies from sample to sample.
-_COPY_RATE_TOLERANCE = 1.01
 
 
 def user_platforms_dir() -> Path:
@@ -46,7 +43,7 @@ def load_platform(name_or_path: str) -> PlatformProfile:
 def _require_plausible(profile: PlatformProfile, path: Path) -> None:
     """Refuse numbers that no calibration writes: they were edited, or are of different machines."""
     drain, limit = profile.drain, profile.drain.copy_engine_bytes_per_s
-    if limit is not None and (drain.ci95 or (drain.bytes_per_s,))[0] > limit * _COPY_RATE_TOLERANCE:
+    if limit is not None and surely_above((drain.ci95 or (drain.bytes_per_s,))[0], limit):
         raise UsageError(
             f"{path}: drain.bytes_per_s = {drain.bytes_per_s:g} is above drain.copy_engine_bytes_per_s = "
             f"{limit:g}, the most that the path carries",

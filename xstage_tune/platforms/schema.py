@@ -38,13 +38,27 @@ class Gpu(Strict):
     source: str = ""
 
 
+#: Rates that stores cannot exceed vary by so much from sample to sample.
+_RATE_TOLERANCE = 0.01
+
+
+def surely_above(lowest_bytes_per_s: float, limit_bytes_per_s: float) -> bool:
+    """Whether a rate of stores, by the low end of its interval, is above one that they cannot exceed."""
+    return lowest_bytes_per_s > limit_bytes_per_s * (1 + _RATE_TOLERANCE)
+
+
 class Drain(Strict):
     """R: aggregate rate at which accepted stores leave (equation 1)."""
 
     bytes_per_s: Positive
     ci95: Interval | None = None
-    copy_engine_bytes_per_s: Positive | None = None
+    copy_engine_bytes_per_s: Positive | None = None  # see devices.base.CopyRate
     source: str
+
+    @property
+    def copy_engine_fraction(self) -> float | None:
+        """R as a fraction of the copy engine's rate; None where that is not known."""
+        return self.bytes_per_s / self.copy_engine_bytes_per_s if self.copy_engine_bytes_per_s else None
 
 
 class IssuePoint(Strict):

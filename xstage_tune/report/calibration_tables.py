@@ -52,11 +52,9 @@ def _headline(platform: PlatformProfile) -> TableData:
         ("path", platform.path),
         ("drain rate R", rate(drain.bytes_per_s, drain.ci95)),
     ]
-    if drain.copy_engine_bytes_per_s:
-        ratio_pct = 100 * drain.bytes_per_s / drain.copy_engine_bytes_per_s
-        rows.append(
-            ("copy engine", f"{rate(drain.copy_engine_bytes_per_s)}; R is {percent(ratio_pct, 1)} of it")
-        )
+    if drain.copy_engine_bytes_per_s and drain.copy_engine_fraction:
+        share = percent(100 * drain.copy_engine_fraction, 1)
+        rows.append(("copy engine", f"{rate(drain.copy_engine_bytes_per_s)}; R is {share} of it"))
     rows.append(("source of R", drain.source))
     if control := platform.local_control:
         rows.append((

@@ -25,9 +25,8 @@ def _lead(run: Run, platform: PlatformProfile) -> tuple[str, ...]:
     """What the run found, in words."""
     drain, gpu = platform.drain, platform.gpu
     of_copy = ""
-    if drain.copy_engine_bytes_per_s:
-        share = percent(100 * drain.bytes_per_s / drain.copy_engine_bytes_per_s, 1)
-        of_copy = f", {share} of the copy engine's rate"
+    if drain.copy_engine_fraction:
+        of_copy = f", {percent(100 * drain.copy_engine_fraction, 1)} of the copy engine's rate"
     held = ", ".join(
         f"{byte_count(point.bytes)} ({point.flavour})"
         for point in platform.capacity
