@@ -20,16 +20,7 @@ from xstage_tune.store.facade import Store
 
 TRIES = 10
 SEARCH = ("search", "--workload", "megamoe/deepseek-v4-flash", "--trials", "60", "--tolerance", "0")
-EMULATE = (
-    "emulate",
-    "--device",
-    "simulator",
-    "--workload",
-    "megamoe/glm-4.5",
-    "--set",
-    "tokens_per_rank=1024",
-)
-EMULATE = (*EMULATE, "--repeats", "12")
+EMULATE = ("emulate", "--device", "simulator", "--workload", "fa-a2a/paper", "--repeats", "40")
 
 
 class Ended(NamedTuple):
@@ -150,6 +141,32 @@ cli.entry()
 """
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert (ran.returncode, ran.stdout, ran.stderr) == (130, "", "xstage-tune: interrupted\n")
+
+
+def test_ctrl_c_that_a_callback_dropped_ends_the_program_at_the_next_launch() -> None:
+    program = """
+import signal, sys
+from xstage_tune import cli
+from xstage_tune.platforms import loader
+from xstage_tune.report.progress import SweepProgress
+
+class Freed:
+    def __del__(self):
+        signal.raise_signal(signal.SIGINT)
+
+def dropped():
+    with SweepProgress("measuring") as progress:
+        Freed()
+        sys.stdout.write("dropped")
+        progress.advance("launch")
+        sys.stdout.write(", not noticed")
+
+loader.list_platforms = dropped
+sys.argv = ["xstage-tune", "platforms", "list"]
+cli.entry()
+"""
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (130, "dropped", "xstage-tune: interrupted\n")
 
 
 @pytest.mark.parametrize(

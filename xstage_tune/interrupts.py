@@ -9,6 +9,7 @@ callbacks whose caller cannot raise (finalisers, weak references, callbacks from
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -33,6 +34,7 @@ class _Asked:
 def listen() -> None:
     """Turn Ctrl-C into :class:`Stopped`, and remember it; for the program, which has the signal to itself."""
     signal.signal(signal.SIGINT, _stop)
+    sys.unraisablehook = _report_dropped
 
 
 def asked_to_stop() -> bool:
@@ -84,6 +86,12 @@ def held_back() -> Iterator[Callable[[], None]]:
     finally:
         signal.signal(signal.SIGINT, handler)
         deliver()
+
+
+def _report_dropped(dropped: sys.UnraisableHookArgs) -> None:
+    """What Python reports of an exception in a callback; of a stop, which is remembered, nothing."""
+    if not issubclass(dropped.exc_type, Stopped):
+        sys.__unraisablehook__(dropped)
 
 
 def _stop(number: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG001 - what a handler is given

@@ -104,4 +104,5 @@ def kept_launches(
 def _interrupted(run: RunWriter | None, store: Store) -> str:
     if run is None:
         return "interrupted before the first launch"
-    return f"interrupted: {run.launches} launches are kept in run {run.id} of store {store.location}"
+    kept = len(store.launches(run.id))  # Ctrl-C may have come between a commit and the count of the writer
+    return f"interrupted: {kept} launches are kept in run {run.id} of store {store.location}"

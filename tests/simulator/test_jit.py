@@ -65,30 +65,6 @@ def test_ctrl_c_during_compiled_code_comes_out_behind_it() -> None:
     assert function.ended
 
 
-def test_ctrl_c_that_a_callback_dropped_is_not_lost() -> None:
-    program = """
-import signal
-from xstage_tune import interrupts
-from xstage_tune.devices.simulator.jit import run_compiled
-from xstage_tune.devices.simulator.timers import new_timers, set_timer
-from xstage_tune.devices.simulator.timers import new_timers, set_timer
-
-class Freed:
-    def __del__(self):
-        signal.raise_signal(signal.SIGINT)
-
-interrupts.listen()
-Freed()
-print("dropped")
-try:
-    run_compiled(set_timer, new_timers(1), 0, 5.0)
-except KeyboardInterrupt:
-    print("stopped")
-"""
-    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert ran.stdout == "dropped\nstopped\n"
-
-
 def test_ctrl_c_during_compilation_comes_out_between_two_passes() -> None:
     program = """
 import signal

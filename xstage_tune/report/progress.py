@@ -8,6 +8,8 @@ from typing import Self
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
+from xstage_tune.interrupts import stop_if_asked
+
 
 class SweepProgress:
     """A context manager that shows a sweep's progress; the bar is erased when the sweep ends.
@@ -45,5 +47,10 @@ class SweepProgress:
         self._progress.update(self._task, total=total)
 
     def advance(self, label: str) -> None:
-        """Count one point as done; ``label`` says which."""
+        """Count one point as done; ``label`` says which.
+
+        Raises:
+            KeyboardInterrupt: the user has stopped the program, and a callback dropped that.
+        """
+        stop_if_asked()
         self._progress.update(self._task, advance=1, label=label)

@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 from numba import config, njit, typeof
 from numba.core.event import Event, Listener, install_listener
 
-from xstage_tune import interrupts
 from xstage_tune.devices.cuda.compiler import work_folder
+from xstage_tune.interrupts import held_back
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -53,9 +53,8 @@ def run_compiled(function: Callable[..., Result], *arguments: object) -> Result:
     Raises:
         KeyboardInterrupt: the user stopped the program.
     """
-    interrupts.stop_if_asked()
     dispatcher: Any = function
-    with interrupts.held_back() as deliver:
+    with held_back() as deliver:
         if not dispatcher.signatures:
             with install_listener("numba:run_pass", _BeforeEach(deliver)):
                 dispatcher.compile(tuple(map(type_of, arguments)))
