@@ -1,14 +1,16 @@
 """The fused attention as a user would deploy it: each shape tuned by ``search``, then timed by ``profile``.
 
     python benchmarks/fused_attention.py tune -o FOLDER [--path host|peer] [--shapes all|paper]
-                                              [--tokens 8192,16384,32768,65536] [--remote-fraction 1.0,0.875]
+                                              [--tokens 8192,16384,32768,65536] [--heads 24,32,40,48]
+                                              [--remote-fraction 1.0,0.875]
     python benchmarks/fused_attention.py measure FOLDER [--repeats 12] [-o FILE.json]
     python benchmarks/fused_attention.py both [options of either] [-o FILE.json]
 
 ``tune`` needs no GPU: configs come from the simulator on the platform ``h200-PATH`` alone. It keeps a file a
-shape, which ``--config`` of any command reads, of the paper's attention at each number of tokens and remote
-fraction, and of the other attentions that ship at theirs. ``measure`` runs what a folder holds on a GPU, one
-after another, in processes that end at the limit; a row is printed, and kept in the file, as it comes.
+shape, which ``--config`` of any command reads, of the paper's attention at each number of tokens and of heads
+and each remote fraction, and of the other attentions that ship. ``measure`` runs what a folder holds
+on a GPU, one after another, in processes that end at the limit; a row is printed, and kept in the file, as it
+comes.
 """
 
 from __future__ import annotations
@@ -71,10 +73,12 @@ class Shape:
 def shapes_of(options: argparse.Namespace) -> list[Shape]:
     """The shapes to tune."""
     platform = f"h200-{options.path}"
-    points = itertools.product(options.remote_fraction.split(","), options.tokens.split(","))
+    points = itertools.product(
+        options.remote_fraction.split(","), options.heads.split(","), options.tokens.split(",")
+    )
     shapes = [
-        Shape(PAPER, (f"tokens={tokens}", f"remote_fraction={fraction}"), platform)
-        for fraction, tokens in points
+        Shape(PAPER, (f"tokens={tokens}", f"heads={heads}", f"remote_fraction={fraction}"), platform)
+        for fraction, heads, tokens in points
     ]
     return shapes + [Shape(name, (), platform) for name in OTHERS if options.shapes == "all"]
 
@@ -121,9 +125,10 @@ def measure(folder: Path, repeats: int, limit_s: float, output: Path | None) -> 
 def tuned_configs(folder: Path) -> list[tuple[Path, dict[str, Any]]]:
     """Files of :func:`tune` with what they hold: by path, the paper's attention first, then by size."""
 
-    def place(entry: tuple[Path, dict[str, Any]]) -> tuple[str, bool, float, int]:
+    def place(entry: tuple[Path, dict[str, Any]]) -> tuple[str, bool, float, int, int]:
         path, workload = entry[1]["platform"]["path"], entry[1]["workload"]
-        return path, workload["name"] != PAPER, -workload.get("remote_fraction", 0), workload["tokens"]
+        remote = workload.get("remote_fraction", 0)
+        return path, workload["name"] != PAPER, -remote, workload["heads"], workload["tokens"]
 
     return sorted(((file, tomllib.loads(file.read_text())) for file in folder.glob("*.toml")), key=place)
 
@@ -131,7 +136,8 @@ def tuned_configs(folder: Path) -> list[tuple[Path, dict[str, Any]]]:
 def measure_one(file: Path, tuned: dict[str, Any], repeats: int, limit_s: float) -> dict[str, Any] | None:
     """The only point of one profile run, with its workload's name and its config."""
     workload, platform = tuned["workload"], tuned["platform"]
-    changes = tuple(f"{key}={workload[key]}" for key in ("tokens", "remote_fraction") if key in workload)
+    keys = ("tokens", "heads", "remote_fraction")
+    changes = tuple(f"{key}={workload[key]}" for key in keys if key in workload)
     arguments = Shape(workload["name"], changes, platform["name"]).arguments()
     with tempfile.TemporaryDirectory() as kept:
         arguments += ["--store", str(Path(kept) / "runs.db"), "--config", str(file), "--device", "cuda"]
@@ -186,6 +192,7 @@ def parsed() -> argparse.Namespace:
     tuning = argparse.ArgumentParser(add_help=False, parents=[common])
     tuning.add_argument("--path", choices=("host", "peer"), default="host")
     tuning.add_argument("--tokens", default="8192,16384,32768,65536", help="of the paper's attention")
+    tuning.add_argument("--heads", default="32", help="of all ranks, of the paper's attention")
     tuning.add_argument("--remote-fraction", default="1.0", help="of the paper's attention, one or several")
     tuning.add_argument("--shapes", choices=("all", "paper"), default="all")
     measuring = argparse.ArgumentParser(add_help=False)
