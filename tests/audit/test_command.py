@@ -144,6 +144,21 @@ def test_a_short_lead_is_said_in_words(run_cli: RunCli, tmp_path: Path) -> None:
     assert "raise the lead to at least 5 rows" in out
 
 
+def test_tiles_that_alternation_leaves_over_are_said_in_words(run_cli: RunCli, tmp_path: Path) -> None:
+    """GLM-4.5 has 24 Linear-1 tiles of a row for 40 Linear-2 tiles."""
+    layer = ("--workload", "megamoe/glm-4.5", "--platform", "h200-host")
+    config = json.loads(run_cli("audit", *layer, "--format", "json").stdout)["config"]
+    file = tmp_path / "config.json"
+    for schedule, left_over in (
+        ({"kind": "alternating"}, True),
+        ({"kind": "interleaved", "lead_rows": 13}, False),
+    ):
+        file.write_text(json.dumps(config | {"schedule": schedule}))
+        out = run_cli("audit", *layer, "--config", str(file)).stdout
+        words = "40.0% of its bursts come when no Linear-1 tile is left; for them see wave"
+        assert (words in out) is left_over
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -89,6 +89,8 @@ def test_attention_shows_its_residual(run_cli: RunCli) -> None:
     coupled = run_cli("emulate", *FA, *SIMULATED, "--completion-coupled").stdout
     assert "completion-coupled" in coupled
     assert "equation 17" in coupled
+    layer = run_cli("emulate", *SMALL, *SIMULATED, "--completion-coupled").stdout
+    assert "equation 17 with T_lat = 800.0 ns (assumed); it leaves out that a run of bursts" in layer
 
 
 def test_a_lead_sweep_is_a_line_a_value_with_the_knee(run_cli: RunCli) -> None:

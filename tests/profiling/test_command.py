@@ -61,6 +61,9 @@ def test_json_has_every_implementation_and_prediction(
     assert beside["residual_ns"]["measured"] == pytest.approx(5000, abs=10)
     for quantity in ("closed_form", "simulated", "completion_coupled"):
         assert beside["residual_ns"][quantity] is not None
+    # One round: nothing covers the latency of its visibility.
+    coupled_ns, closed_ns = (beside["residual_ns"][one] for one in ("completion_coupled", "closed_form"))
+    assert coupled_ns - closed_ns == pytest.approx(800)
     assert point["spans"]["fused"]["q_loop"]["p50_ns"] == pytest.approx(9000)
     assert gpu.labels == [found["run_id"]]
     assert gpu.closed

@@ -40,6 +40,7 @@ class MoeAudit:
     lead_rows: Figure  # D to run with
     schedule: str  # the audited one of ``predicted``
     predicted: dict[str, SchedulePrediction]  # by schedule kind, or SHORT_LEAD
+    parts: dict[str, float]  # of its bursts, in sum 1, by the one of ``predicted`` that tells of them
 
     @property
     def starved(self) -> bool:
@@ -104,6 +105,7 @@ def audit_moe(
             "two D_knee, and a margin of h_inter/h",
         ),
         schedule=schedule,
+        parts=_parts(schedule, l1_tiles, l2_tiles),
         predicted={
             name: _predict(burst, times, _cycle(name, l1_tiles, l2_tiles), bursts, serial_drain_ns)
             for name in dict.fromkeys(("wave", "interleaved", schedule))
@@ -128,6 +130,12 @@ def _cycle(schedule: str, l1_tiles: int, l2_tiles: int) -> tuple[int, int]:
     """
     cycles = {"wave": (0, 1), "clamped-lag": (0, 1), SHORT_LEAD: (0, 1), "alternating": (1, 1)}
     return cycles.get(schedule, (l1_tiles, l2_tiles))
+
+
+def _parts(schedule: str, l1_tiles: int, l2_tiles: int) -> dict[str, float]:
+    """``MoeAudit.parts``: 1:1 alternation that runs out of Linear-1 tiles goes on as a wave does."""
+    paired = min(1.0, l1_tiles / l2_tiles) if schedule == "alternating" else 1.0
+    return {schedule: paired} | ({"wave": 1.0 - paired} if paired < 1.0 else {})
 
 
 def _predict(

@@ -9,20 +9,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from xstage_tune.audit.bursts import BurstTerms
-from xstage_tune.audit.figures import Figure, derived
+from xstage_tune.audit.figures import Basis, Figure, derived
+from xstage_tune.devices.tile_times import COMPLETION_LATENCY_NS
 from xstage_tune.model import attention, burst_gap
+
+#: T_lat of equation 17.
+VISIBILITY_LATENCY = Figure(COMPLETION_LATENCY_NS, Basis.ASSUMED, "one way over NVLink (MSCCL++)")
 
 
 @dataclass(frozen=True, slots=True)
 class CompletionCoupled:
     """The counterfactual: an issuer that waits until its stores are visible.
 
-    The latency of visibility is in no profile and counts as 0, so these are lower bounds.
+    The latency of visibility is assumed, as the simulator assumes it: no calibration measures it.
     """
 
-    period_ns: Figure  # G + V/R, or the longer of them for an issuer beside the role that computes
+    period_ns: Figure  # G + V/R + T_lat, or the longer of G and the rest, for an issuer beside who computes
     stall_ns: Figure  # equation 17
-    residual_ns: Figure
+    residual_ns: Figure  # N_t of them: the last burst's counts, though no mainloop waits for it
     hiding_ratio: Figure | None
 
 
@@ -104,17 +108,21 @@ def completion_coupled(
     issuer waits beside the role that computes, which goes on.
     """
     volume, rate = burst.volume_bytes.value, burst.drain_bytes_per_s.value
+    visible = visible_after(burst)
     if beside:
-        period = derived(max(gap.value, burst.drain_ns.value), "max(G, V/R)", gap, burst.volume_bytes)
+        period = derived(max(gap.value, visible.value), "max(G, V/R + T_lat)", gap, visible)
     else:
         period_ns = burst_gap.completion_coupled_period_ns(
             gap_ns=gap.value, volume_bytes=volume, drain_bytes_per_s=rate
         )
-        period = derived(float(period_ns), "G + V/R", gap, burst.volume_bytes)
+        period = derived(float(period_ns) + VISIBILITY_LATENCY.value, "G + V/R + T_lat", gap, visible)
     stall_ns = attention.completion_coupled_exposure_ns(
-        volume_bytes=volume, drain_bytes_per_s=rate, latency_ns=0.0, cover_ns=cover.value
+        volume_bytes=volume,
+        drain_bytes_per_s=rate,
+        latency_ns=VISIBILITY_LATENCY.value,
+        cover_ns=cover.value,
     )
-    stall = derived(float(stall_ns), "equation 17 without latency", burst.volume_bytes, cover)
+    stall = derived(float(stall_ns), "equation 17, V/R + T_lat - T_cover", visible, cover)
     stall = max(stall, least_exposed, key=float)
     residual = total(bursts, stall)
     return CompletionCoupled(
@@ -123,6 +131,12 @@ def completion_coupled(
         residual_ns=residual,
         hiding_ratio=hiding(burst, residual, serial_drain_ns),
     )
+
+
+def visible_after(burst: BurstTerms) -> Figure:
+    """V/R + T_lat of equation 17, ns: from a burst's first store until its last one is visible."""
+    value = burst.drain_ns.value + VISIBILITY_LATENCY.value
+    return derived(value, "V/R + T_lat", burst.drain_ns, VISIBILITY_LATENCY)
 
 
 def total(bursts: int, exposure: Figure) -> Figure:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +11,12 @@ from xstage_tune.audit.attention import audit_attention
 from xstage_tune.audit.bursts import BurstTerms
 from xstage_tune.audit.figures import Basis, Figure
 from xstage_tune.audit.moe import MoeAudit, audit_moe
-from xstage_tune.audit.prediction import SchedulePrediction
+from xstage_tune.audit.prediction import (
+    VISIBILITY_LATENCY,
+    CompletionCoupled,
+    SchedulePrediction,
+    visible_after,
+)
 from xstage_tune.audit.tile_times import MoeTimes
 from xstage_tune.configs.schema import AttentionConfig, MegaMoeConfig
 from xstage_tune.devices.fused_launch import GivenTimes
@@ -19,7 +25,7 @@ from xstage_tune.devices.skeleton_figures import LaunchFigures, figures_of
 from xstage_tune.devices.skeletons import Skeleton
 from xstage_tune.emulation.cases import EmulationCase
 from xstage_tune.emulation.request import EmulationRequest
-from xstage_tune.model.checks import NS_PER_S
+from xstage_tune.model import burst_gap
 from xstage_tune.platforms.schema import PlatformProfile
 from xstage_tune.workloads.schema import AttentionWorkload, MoeWorkload
 
@@ -33,9 +39,10 @@ class ClosedForm:
 
     Args:
         makespan_ns: the busiest SM's mainloops, its stalls and its last T_RS (of attention the mainloops and
-            the residual); at least what the path takes to drain all remote bytes but the last Q.
+            the residual); at least what the path takes to drain all remote bytes but the last Q. Coupled to
+            completion: until the last byte is visible, in place of the last T_RS and of the last Q.
         issue_ns: T_RS of a tile with remote stores, local stores and epilogue included; None without any.
-        stall_ns: of an SM's mainloop role over the launch, equations 15 and 19.
+        stall_ns: of an SM's mainloop role over the launch, equations 15, 17 and 19.
         residual_ns: E_res of attention, equations 17 to 19; None for MegaMoE and where nothing is remote.
     """
 
@@ -83,25 +90,38 @@ def closed_form(case: EmulationCase, skeleton: Skeleton, request: EmulationReque
     remote = streams.remote_bytes > 0
     if not remote.any():
         return ClosedForm(busiest_ns + float(fixed_ns.max(initial=0.0)), None, 0.0)
-    burst, predicted = _audited(case, request)
-    exposed = predicted.completion_coupled if request.completion_coupled else predicted
-    residual_ns = exposed.residual_ns.value
+    coupled = request.completion_coupled
+    burst, parts = _audited(case, request)
+
+    def mean_ns(of: Callable[[SchedulePrediction], Figure]) -> float:
+        return sum(part * of(predicted).value for predicted, part in parts)
+
+    def exposed(predicted: SchedulePrediction) -> SchedulePrediction | CompletionCoupled:
+        return predicted.completion_coupled if coupled else predicted
+
+    bursts = int(np.bincount(streams.sm_of_tile(), remote).max())
+    stall_ns = (bursts - 1) * mean_ns(lambda one: exposed(one).stall_ns)  # no mainloop follows the last burst
+    residual_ns = None
+    if isinstance(case.workload, AttentionWorkload):
+        residual_ns = mean_ns(lambda one: exposed(one).residual_ns)
     last_fixed_ns = float(fixed_ns[remote].mean())
     # Coupled to completion, each burst waits until the one before is visible, so all are isolated.
-    stores_ns = burst.isolated_issue_ns if request.completion_coupled else predicted.span_ns.value
-    issue_ns = last_fixed_ns + stores_ns
-    held_back = float(streams.remote_bytes.sum()) - burst.capacity_bytes.value
-    drain_ns = held_back / burst.drain_bytes_per_s.value * NS_PER_S
-    if isinstance(case.workload, MoeWorkload):
-        # Its residual is of stalls alone.
-        return ClosedForm(max(busiest_ns + residual_ns + issue_ns, drain_ns), issue_ns, residual_ns)
-    bursts = int(np.bincount(streams.sm_of_tile(), remote).max())
-    return ClosedForm(
-        makespan_ns=max(busiest_ns + residual_ns + last_fixed_ns, drain_ns),
-        issue_ns=issue_ns,
-        stall_ns=bursts * exposed.stall_ns.value,
-        residual_ns=residual_ns,
-    )
+    issue_ns = last_fixed_ns + (burst.isolated_issue_ns if coupled else mean_ns(lambda one: one.span_ns))
+    if coupled:
+        end_ns = busiest_ns + stall_ns + last_fixed_ns + visible_after(burst).value
+    elif residual_ns is None:
+        end_ns = busiest_ns + stall_ns + issue_ns
+    else:
+        end_ns = busiest_ns + residual_ns + last_fixed_ns
+    drain_ns = _least_drain_ns(float(streams.remote_bytes.sum()), burst, coupled=coupled)
+    return ClosedForm(max(end_ns, drain_ns), issue_ns, stall_ns, residual_ns)
+
+
+def _least_drain_ns(remote_bytes: float, burst: BurstTerms, *, coupled: bool) -> float:
+    """What R alone makes a launch take: up to Q may be outstanding, coupled to completion all is visible."""
+    least_bytes = remote_bytes if coupled else max(0.0, remote_bytes - burst.capacity_bytes.value)
+    drain_ns = burst_gap.drain_ns(volume_bytes=least_bytes, drain_bytes_per_s=burst.drain_bytes_per_s.value)
+    return float(drain_ns) + (VISIBILITY_LATENCY.value if coupled else 0.0)
 
 
 def landmarks(request: EmulationRequest) -> Landmarks:
@@ -123,15 +143,18 @@ def landmarks(request: EmulationRequest) -> Landmarks:
     return Landmarks(converged_tokens=audit_attention(workload, platform, config).converged_tokens.value)
 
 
-def _audited(case: EmulationCase, request: EmulationRequest) -> tuple[BurstTerms, SchedulePrediction]:
+def _audited(
+    case: EmulationCase, request: EmulationRequest
+) -> tuple[BurstTerms, tuple[tuple[SchedulePrediction, float], ...]]:
+    """The case's bursts, and its predictions with the part of its bursts that each is of."""
     workload, config = case.workload, case.config
     if isinstance(workload, MoeWorkload) and isinstance(config, MegaMoeConfig):
         audit: MoeAudit = audit_moe(workload, request.platform, config, _given_times(request.given))
-        return audit.burst, audit.predicted[audit.schedule]
+        return audit.burst, tuple((audit.predicted[name], part) for name, part in audit.parts.items())
     assert isinstance(workload, AttentionWorkload)
     assert isinstance(config, AttentionConfig)
     attention = audit_attention(workload, request.platform, config)
-    return attention.burst, attention.predicted
+    return attention.burst, ((attention.predicted, 1.0),)
 
 
 def _given_times(given: GivenTimes) -> MoeTimes | None:

@@ -8,6 +8,7 @@ from statistics import median
 import numpy as np
 
 from xstage_tune.audit.attention import audit_attention
+from xstage_tune.audit.prediction import VISIBILITY_LATENCY
 from xstage_tune.devices.simulated_kernels import SimulatedKernels
 from xstage_tune.devices.simulator.pipeline import PipelineRun
 from xstage_tune.devices.tile_times import attention_tile_times
@@ -89,12 +90,15 @@ def _closed_form(request: ProfileRequest, workload: AttentionWorkload) -> Closed
     predicted = audit.predicted
     load = attention_load(config, workload, platform)
 
-    def until_drained_ns(residual_ns: float) -> float:
+    def until_arrived_ns(residual_ns: float, last_ns: float) -> float:
         """A kernel ends when its stores have arrived, and no Q-loop follows those of the last round."""
         of_round_ns = residual_ns / load.rounds
-        return residual_ns - of_round_ns + max(of_round_ns, load.last_drain_ns)
+        return residual_ns - of_round_ns + max(of_round_ns, last_ns)
 
-    residual_ns = until_drained_ns(predicted.residual_ns.value)
+    residual_ns = until_arrived_ns(predicted.residual_ns.value, load.last_drain_ns)
+    coupled_ns = until_arrived_ns(
+        predicted.completion_coupled.residual_ns.value, load.last_drain_ns + VISIBILITY_LATENCY.value
+    )
     serial_ns = load.remote_bytes / load.drain_bytes_per_ns
     hiding = attention.hiding_ratio(fused_ns=residual_ns, attention_ns=0.0, serial_ns=serial_ns)
     staging_ns = audit.times.staging_ns.value
@@ -104,7 +108,7 @@ def _closed_form(request: ProfileRequest, workload: AttentionWorkload) -> Closed
         issue_overhead_ns=predicted.issue_overhead_ns.value,
         residual_ns=residual_ns,
         last_drain_ns=load.last_drain_ns,
-        completion_coupled_ns=until_drained_ns(predicted.completion_coupled.residual_ns.value),
+        completion_coupled_ns=coupled_ns,
         converged_tokens=audit.converged_tokens.value,
         recovery_gap_ns=audit.burst.recovery_gap_ns.value,
         hiding_ratio=float(hiding),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
@@ -16,7 +16,7 @@ from xstage_tune.audit.run import Audit
 from xstage_tune.configs.loader import config_keys
 from xstage_tune.configs.schema import MegaMoeConfig
 from xstage_tune.report.format import byte_count, duration, percent, rate
-from xstage_tune.report.study_words import workload_words
+from xstage_tune.report.study_words import latency_words, workload_words
 from xstage_tune.report.tables import Column, TableData, render_table
 
 Show = Callable[[float], str]
@@ -235,10 +235,23 @@ def _predictions(audit: Audit) -> TableData:
         f"{duration(audit.burst.drain_ns.value)} later",
         "hiding ratio: against a serial transfer of the same bytes at R"
         + ("; none where a burst drains faster than it is issued, V/R < T0" if undefined else ""),
-        "completion-coupled: an issuer that waits until its stores are visible, latency not counted",
+        "completion-coupled: an issuer that waits until its stores are visible; equation 17 with "
+        f"{latency_words()}",
+        *_left_over_notes(audit),
     )
     columns = (Column("predicted"), *(Column(name, "right") for name in audit.predicted))
     return TableData("Predicted", columns, tuple(rows), notes, frozenset({coupled}))
+
+
+def _left_over_notes(audit: Audit) -> Iterator[str]:
+    """Bursts of the audited schedule that another schedule's column tells of."""
+    if isinstance(audit.detail, MoeAudit):
+        for name, part in audit.detail.parts.items():
+            if name != audit.schedule:
+                yield (
+                    f"{audit.schedule}: {_share(part)} of its bursts come when no Linear-1 tile is left; "
+                    f"for them see {name}"
+                )
 
 
 def _share(value: float) -> str:

@@ -17,7 +17,7 @@ from xstage_tune.emulation.request import EmulationRequest
 from xstage_tune.emulation.result import CaseResult, EmulationResult, Residual, error_pct
 from xstage_tune.platforms.rooms import shared_room_bytes
 from xstage_tune.report.format import ABSENT, duration, factor, percent
-from xstage_tune.report.study_words import workload_words
+from xstage_tune.report.study_words import latency_words, workload_words
 from xstage_tune.report.tables import Column, TableData, render_table
 from xstage_tune.workloads.schema import AttentionWorkload
 
@@ -100,6 +100,11 @@ def _predictions(result: EmulationResult) -> TableData:
         f"from platform {result.request.platform.name}; in brackets how far a prediction is above what ran",
         "closed form: the steady state, of bursts that stay aligned; CTAs of a finite run drift apart",
     ]
+    if result.request.completion_coupled:
+        notes.append(
+            f"equation 17 with {latency_words()}; it leaves out that a run of bursts begins with free "
+            "staging slots and a drained path"
+        )
     if any(shared_room_bytes(result.request.platform, flavour) < inf for flavour in STORE_FLAVOURS):
         notes.append(
             "a skeleton loads nothing; a kernel's operands wait behind its stores too: audit says how long, "

@@ -18,7 +18,7 @@ from xstage_tune.emulation.result import error_pct
 from xstage_tune.model.checks import NS_PER_S
 from xstage_tune.profiling.result import NO_RESIDUAL, Beside, PointResult, ProfileResult
 from xstage_tune.report.format import ABSENT, byte_count, duration, factor, percent, rate
-from xstage_tune.report.study_words import workload_words
+from xstage_tune.report.study_words import latency_words, workload_words
 from xstage_tune.report.tables import Column, TableData, render_table
 
 Shown = Callable[[float | None], str]
@@ -119,6 +119,7 @@ def _predictions(result: ProfileResult, point: PointResult) -> TableData:
         "is above what was measured",
         "medians over tiles; dt(M): T_RS less that of the attention alone; M*_ub: equation 20, measured with "
         "the measured sigma; H: against direct stores",
+        _coupled_note(),
     )
     return TableData("Predicted", columns, rows, notes)
 
@@ -213,6 +214,10 @@ def converged_tokens(result: ProfileResult) -> float | None:
     return largest.prediction.closed.converged_tokens if largest and largest.prediction else None
 
 
+def _coupled_note() -> str:
+    return f"completion-coupled: equation 17 with {latency_words()}"
+
+
 def _sweep_notes(result: ProfileResult) -> Iterator[str]:
     converged, ends = converged_tokens(result), result.residual_ends_tokens()
     if converged is not None:
@@ -226,6 +231,8 @@ def _sweep_notes(result: ProfileResult) -> Iterator[str]:
     if result.request.config.hands_stores_over:
         yield "T_RS: what a consumer spends on staging, for others to store; predicted by the GPU's profile"
     yield "on the sender: E_res until the last store is issued, of a recorded launch of either"
+    if result.request.predicted:
+        yield _coupled_note()
 
 
 def _point_notes(point: PointResult) -> Iterator[str]:

@@ -157,9 +157,9 @@ def _residuals(study: StudyCase, workload: AttentionWorkload) -> Block:
         figure=residual_plate(workload, simulated, predicted),
         caption=(
             f"E_res = T_fused - T_FA of the default, {config.label}. Lines: closed forms in the steady state "
-            "(equations 17 to 19, the latency of visibility not counted). Points: simulated launches, whose "
-            "CTAs drift apart and so wait for less; T_FA is the same launch without remote stores. Waiting "
-            "for completion exposes more with every output tile; the X-Stage issuer exposes its issue."
+            "(equations 17 to 19). Points: simulated launches, whose CTAs drift apart and so wait for less; "
+            "T_FA is the same launch without remote stores. Waiting for completion exposes more with every "
+            "output tile; the X-Stage issuer exposes its issue."
         ),
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from xstage_tune.audit.prediction import VISIBILITY_LATENCY
 from xstage_tune.platforms import queries
 from xstage_tune.platforms.schema import PlatformProfile
 from xstage_tune.report.format import byte_count, duration, percent, rate
@@ -56,6 +57,11 @@ def remote_fraction(workload: Workload) -> float:
     if isinstance(workload, MoeWorkload):
         return workload.combine_remote_fraction
     return workload.output_remote_fraction
+
+
+def latency_words() -> str:
+    """T_lat of equation 17, and that it is assumed."""
+    return f"T_lat = {duration(VISIBILITY_LATENCY.value)} ({VISIBILITY_LATENCY.basis.label})"
 
 
 def workload_words(workload: Workload) -> str:
