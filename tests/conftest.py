@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -45,6 +46,12 @@ def own_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     file = tmp_path / "own.db"
     monkeypatch.setenv("XSTAGE_STORE", str(file))
     return file
+
+
+def pytest_configure() -> None:
+    """Let Ctrl-C reach what the tests start, though a shell's background job is started deaf to it."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -25,6 +25,9 @@ public:
         stage(slot, output);
         const u32 first_row = tile.block * kBlockM + consumer_ * kWarpgroupRows;
         if constexpr (kPaced) {
+            if (elected()) {
+                pipeline_.staged_tile[consumer_][index % kStagingSlots] = tile;
+            }
             __syncwarp();
             arrive_warp(pipeline_.staged_full[consumer_][index % kStagingSlots]);
         } else if constexpr (kStoreFlavour == StoreFlavour::register_stores) {

@@ -19,6 +19,7 @@ struct Pipeline {
     Mbarrier staged_full[kConsumers][kStagingSlots];   // the consumer's four warps: their rows are staged
     Mbarrier staged_empty[kConsumers][kStagingSlots];  // the consumer's storer warp: it has read them
     Tile tile;
+    Tile staged_tile[kConsumers][kStagingSlots];  // whose rows are staged for the storer warp
 
     // One thread, before a barrier of the CTA.
     __device__ void init() {

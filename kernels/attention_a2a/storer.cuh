@@ -25,7 +25,7 @@ public:
             pipeline_.staged_full[consumer_][index % kStagingSlots].wait(index / kStagingSlots % 2);
             const u64 loop_end = sm_clock();
             const bool last_round = (index + 1) * gridDim.x >= grid.tiles();
-            store_tile(arguments, grid, place, index, last_round ? 0 : pace(loop_end - loop_begin));
+            store_tile(arguments, grid.rows_per_rank(), index, last_round ? 0 : pace(loop_end - loop_begin));
             loop_begin = loop_end;
             __syncwarp();
             arrive_warp(pipeline_.staged_empty[consumer_][index % kStagingSlots]);
@@ -40,14 +40,14 @@ private:
         return static_cast<u32>(loop_cycles / 8 * 7 / kSteps);
     }
 
-    __device__ __forceinline__ void store_tile(const AttentionArguments& arguments, const TileGrid& grid, u32 place,
-                                               u32 index, u32 pace_cycles) const {
-        const Tile tile = grid.at(static_cast<TileOrder>(arguments.tile_order), place);
+    __device__ __forceinline__ void store_tile(const AttentionArguments& arguments, u32 rows_per_rank, u32 index,
+                                               u32 pace_cycles) const {
+        const Tile tile = pipeline_.staged_tile[consumer_][index % kStagingSlots];
         const char* slot = staging_slot(shared_, consumer_, index);
         const u32 lane = threadIdx.x % kWarpThreads;
         const u32 vector = lane % kRowVectors;
         u32 row = lane / kRowVectors;
-        OutputRow output(arguments, grid.rows_per_rank(), epoch_slot_, tile.head,
+        OutputRow output(arguments, rows_per_rank, epoch_slot_, tile.head,
                          tile.block * kBlockM + consumer_ * kWarpgroupRows + row, vector);
         u64 next = sm_clock();
 #pragma unroll 1

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.attention_a2a.cases import config
+from xstage_tune.configs.attention_budget import BUILT_BLOCK_M, BUILT_BLOCK_N
 from xstage_tune.configs.resources import check_config
 from xstage_tune.configs.schema import AttentionConfig
 from xstage_tune.devices.cuda.attention_variants import (
     EPOCHS,
+    HEAD_DIMS,
     KERNEL,
     SHARED_BYTES_LIMIT,
     SHIPPED,
@@ -24,6 +28,19 @@ from xstage_tune.devices.cuda.variants import KernelVariant
 from xstage_tune.errors import UsageError
 from xstage_tune.platforms.loader import load_platform
 from xstage_tune.workloads.loader import load_workload
+
+
+def paced_tiles() -> Iterator[tuple[AttentionConfig, int]]:
+    """All that a search may choose on an H200, with the head dim."""
+    platform = load_platform("h200-host")
+    for head_dim, block_m, block_n in product(HEAD_DIMS, BUILT_BLOCK_M["sm_90"], BUILT_BLOCK_N["sm_90"]):
+        layer = load_workload("fa-a2a/paper", [f"head_dim={head_dim}"])
+        tile = config(block_m=block_m, block_n=block_n, output_staging="dedicated-x1")
+        if not check_config(tile, layer, platform).violations:
+            yield tile, head_dim
+
+
+PACED = tuple(paced_tiles())
 
 
 @pytest.fixture(autouse=True)
@@ -47,6 +64,16 @@ def test_shipped_variant_neither_spills_nor_serialises_its_products(
     assert kernel.warnings == ()
     assert kernel.entries[KERNEL].spill_bytes == 0
     assert kernel.entries[KERNEL].stack_bytes == 0
+
+
+@pytest.mark.parametrize(("paced", "head_dim"), PACED)
+def test_every_tile_that_a_search_may_pace_compiles_without_spills(
+    paced: AttentionConfig, head_dim: int
+) -> None:
+    """With a storer warp registers are scarcest; what spills is refused, too late for a search."""
+    kernel = compiled(attention_variant(paced, head_dim, record_spans=False))
+    assert kernel.warnings == ()
+    assert kernel.entries[KERNEL].spill_bytes == 0
 
 
 @pytest.mark.parametrize(("shipped", "head_dim"), SHIPPED)
