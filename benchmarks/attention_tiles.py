@@ -1,11 +1,12 @@
 """Tile times of the attention kernel on this GPU, as ``[[compute.attention]]`` entries of a platform profile.
 
-    python benchmarks/attention_tiles.py [--tokens 16384] [--heads 3] [--head-dims 128,64] [--limit-s 60]
-                                         [-o FILE.toml]
+    python benchmarks/attention_tiles.py [--head-dims 128,64] [--block-m 128,192] [--tokens 16384] [--heads 3]
+                                         [--limit-s 60] [-o FILE.toml]
 
-Of every tile that is built and fits, one after another: ``profile`` times the Q-loops of the kernel alone,
-and their staging, by its own spans; sigma is the median Q-loop over its KV tiles. Entries are printed as they
-come. A first pass compiles all tiles at once, so that none is compiled while another runs.
+Of every tile that is built and fits, one after another: ``profile`` times the Q-loops of the kernel alone by
+its own spans; sigma is the median Q-loop over its KV tiles. Staging is of a tile's height and head dim alone,
+and is timed where a storer warp does the storing. Entries are printed as they come. A first pass compiles all
+tiles at once, so that none is compiled while another runs.
 """
 
 from __future__ import annotations
@@ -19,12 +20,13 @@ import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import tomli_w
 
 from xstage_tune.configs.attention_budget import BUILT_BLOCK_M, BUILT_BLOCK_N
 from xstage_tune.configs.resources import check_config
-from xstage_tune.configs.schema import AttentionConfig
+from xstage_tune.configs.schema import AttentionConfig, OutputStaging
 from xstage_tune.devices.cuda.attention_variants import attention_variant
 from xstage_tune.devices.cuda.compiler import compile_kernel
 from xstage_tune.platforms.loader import load_platform
@@ -33,32 +35,39 @@ from xstage_tune.workloads.loader import load_workload
 DEGREE = 8
 
 
-def tiles(head_dim: int) -> Iterator[AttentionConfig]:
-    """One config of each tile that is built: two KV stages, no staging of its own, so that wide ones fit."""
+def tile(block_m: int, block_n: int, output_staging: OutputStaging) -> AttentionConfig:
+    return AttentionConfig(
+        block_m=block_m,
+        block_n=block_n,
+        kv_stages=2,
+        output_staging=output_staging,
+        tile_order="rotated",
+        store_flavour="st.v4",
+    )
+
+
+def tiles(block_m: int, head_dim: int) -> list[AttentionConfig]:
+    """All that are built and fit, without a staging of their own, beside which wide ones would not."""
     layer = load_workload("fa-a2a/paper", [f"head_dim={head_dim}"])
     platform = load_platform("h200-host")  # of the architecture alone
-    for block_m, block_n in itertools.product(BUILT_BLOCK_M["sm_90"], BUILT_BLOCK_N["sm_90"]):
-        config = AttentionConfig(
-            block_m=block_m,
-            block_n=block_n,
-            kv_stages=2,
-            output_staging="alias-q",
-            tile_order="rotated",
-            store_flavour="st.v4",
-        )
-        if not check_config(config, layer, platform).violations:
-            yield config
+    configs = (tile(block_m, block_n, "alias-q") for block_n in BUILT_BLOCK_N["sm_90"])
+    return [config for config in configs if not check_config(config, layer, platform).violations]
 
 
-def compile_tile(tile: tuple[AttentionConfig, int]) -> None:
+def staged(block_m: int) -> AttentionConfig:
+    """A tile that times staging alone: a warp of its own stores."""
+    return tile(block_m, min(BUILT_BLOCK_N["sm_90"]), "dedicated-x1")
+
+
+def compile_tile(config: AttentionConfig, head_dim: int) -> None:
     """Into the cache, where ``profile`` finds it."""
     for record_spans in (False, True):
-        variant = attention_variant(*tile, record_spans=record_spans)
+        variant = attention_variant(config, head_dim, record_spans=record_spans)
         compile_kernel(variant.source, "sm_90a", variant.defines, variant.names)
 
 
-def measure(config: AttentionConfig, head_dim: int, options: argparse.Namespace) -> str | None:
-    """The entry of a tile; None where its run fails, which is printed."""
+def profiled(config: AttentionConfig, head_dim: int, options: argparse.Namespace) -> dict[str, Any] | None:
+    """What ``profile`` found; None where it fails, which is printed."""
     with tempfile.TemporaryDirectory() as kept:
         file = Path(kept) / "tile.toml"
         file.write_text(tomli_w.dumps(config.model_dump()))
@@ -79,13 +88,30 @@ def measure(config: AttentionConfig, head_dim: int, options: argparse.Namespace)
     if done.returncode:
         print(f"# {config.label}: {done.stderr.strip().splitlines()[-2:]}", flush=True)
         return None
-    found = json.loads(done.stdout)
-    spans = found["points"][0]["spans"]["attention"]
-    q_loop_ns, staging_ns = spans["q_loop"]["p50_ns"], spans["issue"]["p50_ns"]
-    kv_tiles = -(-options.tokens // config.block_n)
-    return f"""[[compute.attention]]
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def span_ns(found: dict[str, Any], kind: str) -> float:
+    """Median of a span of the kernel alone."""
+    return float(found["points"][0]["spans"]["attention"][kind]["p50_ns"])
+
+
+def entries(block_m: int, head_dim: int, options: argparse.Namespace) -> Iterator[str]:
+    """Of the tiles of one height and head dim."""
+    staging = profiled(staged(block_m), head_dim, options)
+    if staging is None:
+        return
+    staging_ns = span_ns(staging, "issue")
+    for config in tiles(block_m, head_dim):
+        found = profiled(config, head_dim, options)
+        if found is None:
+            continue
+        q_loop_ns = span_ns(found, "q_loop")
+        kv_tiles = -(-options.tokens // config.block_n)
+        yield f"""[[compute.attention]]
 dtype = "bf16"
-block_m = {config.block_m}
+block_m = {block_m}
 block_n = {config.block_n}
 head_dim = {head_dim}
 kv_tile_ns = {q_loop_ns / kv_tiles:.0f}.0
@@ -93,7 +119,7 @@ fixed_ns = 0.0
 staging_ns = {staging_ns:.0f}.0
 source = "benchmarks/attention_tiles.py on one {found["device_name"]}: Q-loops of the kernel alone, \
 {options.heads} heads, {options.tokens:,} tokens, {q_loop_ns / 1e3:.1f} us of {kv_tiles} KV tiles (median \
-span), and their staging"
+span), and their staging; a fixed part is within what clocks drift"
 """
 
 
@@ -101,28 +127,32 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    parser.add_argument("--head-dims", default="128,64")
+    parser.add_argument("--block-m", default=",".join(map(str, BUILT_BLOCK_M["sm_90"])))
     parser.add_argument("--tokens", type=int, default=16384)
     parser.add_argument("--heads", type=int, default=3, help="of the rank")
-    parser.add_argument("--head-dims", default="128,64")
     parser.add_argument("--limit-s", type=float, default=60.0, help="of one profile run")
     parser.add_argument("-o", "--output", type=Path, metavar="FILE.toml")
     options = parser.parse_args()
-    shapes = [
-        (config, head_dim)
-        for head_dim in map(int, options.head_dims.split(","))
-        for config in tiles(head_dim)
-    ]
+    kinds = list(itertools.product(numbers(options.block_m), numbers(options.head_dims)))
     with ProcessPoolExecutor() as pool:
-        list(pool.map(compile_tile, shapes))
-    entries: list[str] = []
-    for config, head_dim in shapes:
-        entry = measure(config, head_dim, options)
-        if entry is None:
-            continue
+        compilations = [
+            pool.submit(compile_tile, config, head_dim)
+            for block_m, head_dim in kinds
+            for config in (staged(block_m), *tiles(block_m, head_dim))
+        ]
+    for compilation in compilations:
+        compilation.result()
+    lines: list[str] = []
+    for entry in itertools.chain.from_iterable(entries(*kind, options) for kind in kinds):
         print(entry, flush=True)
-        entries.append(entry)
+        lines.append(entry)
         if options.output is not None:
-            options.output.write_text("\n".join(entries))
+            options.output.write_text("\n".join(lines))
+
+
+def numbers(text: str) -> list[int]:
+    return [int(part) for part in text.split(",")]
 
 
 if __name__ == "__main__":
