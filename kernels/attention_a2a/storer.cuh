@@ -3,8 +3,8 @@
 //
 // Stores that leave faster than the path drains fill the memory system's queues, and then the loads of K and V wait
 // behind them: on the host path of an H200 a burst of 132 tiles (3.8 MB, 72 us of PCIe) lengthened the next Q-loop by
-// 65 us. So a tile's stores take as long as the Q-loop that made it, but for a margin. In the last round of tiles no
-// Q-loop follows, and nothing is gained by waiting.
+// 65 us. So a tile's stores are spread over as long as the Q-loop that made it; the slot is free a step before that, or
+// the next tile would wait for it. In the last round of tiles no Q-loop follows, and nothing is gained by waiting.
 #pragma once
 
 #include "attention_a2a/pipeline.cuh"
@@ -35,10 +35,8 @@ public:
 private:
     static constexpr u32 kSteps = kWarpgroupRows / kRowsAtOnce;
 
-    // Cycles from store to store: 7/8 of the loop for all of them.
-    static __device__ __forceinline__ u32 pace(u64 loop_cycles) {
-        return static_cast<u32>(loop_cycles / 8 * 7 / kSteps);
-    }
+    // Cycles from store to store.
+    static __device__ __forceinline__ u32 pace(u64 loop_cycles) { return static_cast<u32>(loop_cycles / kSteps); }
 
     __device__ __forceinline__ void store_tile(const AttentionArguments& arguments, u32 rows_per_rank, u32 index,
                                                u32 pace_cycles) const {
@@ -52,11 +50,11 @@ private:
         u64 next = sm_clock();
 #pragma unroll 1
         for (u32 step = 0; step < kSteps; ++step) {
+            spin_until_cycle(next);
             output.store(load_shared_v4(staged_vector(slot, row, vector)));
             output.advance(kRowsAtOnce);
             row += kRowsAtOnce;
             next += pace_cycles;
-            spin_until_cycle(next);
         }
     }
 

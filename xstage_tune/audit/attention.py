@@ -19,7 +19,7 @@ from xstage_tune.audit.prediction import (
 )
 from xstage_tune.audit.tile_times import QLoopTimes, q_loop_times
 from xstage_tune.configs.schema import AttentionConfig
-from xstage_tune.devices.tile_times import PACED_PART_OF_Q_LOOP
+from xstage_tune.devices.tile_times import paced_part_of_q_loop
 from xstage_tune.model import attention
 from xstage_tune.model.checks import NS_PER_S
 from xstage_tune.platforms.schema import PlatformProfile
@@ -57,7 +57,7 @@ def audit_attention(
     )
     burst = burst_terms(platform, config.store_flavour, producers, _output_tile(workload, config))
     if config.paces_stores:
-        burst = burst.paced(gap, PACED_PART_OF_Q_LOOP)
+        burst = burst.paced(gap, paced_part_of_q_loop(workload.head_dim))
     converged = attention.converged_tokens(
         recovery_gap_ns=burst.recovery_gap_ns.value,
         block_n=config.block_n,

@@ -63,7 +63,7 @@ class BurstTerms:
         That is T0 as the path sees it, and loads wait only behind what R falls short of it. The gap has to
         drain all of a burst: nothing adds to it.
         """
-        pace = derived(max(self.free_issue_ns.value, part * gap.value), f"{part:g} of G: paced stores", gap)
+        pace = derived(max(self.free_issue_ns.value, part * gap.value), f"{part:.3g} of G: paced stores", gap)
         peak_bytes = burst_gap.peak_outstanding_bytes(
             free_issue_ns=pace.value,
             volume_bytes=self.volume_bytes.value,

@@ -31,7 +31,7 @@ from xstage_tune.devices.simulator.megamoe import (
 from xstage_tune.devices.simulator.moe_placement import Placement, share_placement
 from xstage_tune.devices.skeletons import MoeScheduling
 from xstage_tune.devices.streams import Floats, Streams
-from xstage_tune.devices.tile_times import PACED_PART_OF_Q_LOOP, attention_tile_times, moe_tile_times
+from xstage_tune.devices.tile_times import attention_tile_times, moe_tile_times, paced_part_of_q_loop
 from xstage_tune.errors import UsageError
 from xstage_tune.platforms.schema import PlatformProfile
 from xstage_tune.workloads.routing import busiest_rank, local_tokens_per_expert
@@ -265,7 +265,7 @@ def _attention_launch(
         streams=replace(
             streams,
             slot_offset_ns=_slot_offset_ns(config, streams, loop.cover_ns),
-            paced_ns=_paced_ns(config, streams),
+            paced_ns=_paced_ns(config, streams, workload.head_dim),
         ),
         local_bytes=local_bytes,
         staging_slots=_SLOTS[config.output_staging],
@@ -274,13 +274,13 @@ def _attention_launch(
     )
 
 
-def _paced_ns(config: AttentionConfig, streams: Streams) -> Floats:
+def _paced_ns(config: AttentionConfig, streams: Streams, head_dim: int) -> Floats:
     """How long a tile's stores are held back: most of a Q-loop, but nothing in the last round."""
     if not config.paces_stores:
         return np.zeros(streams.tiles)
     round_of_tile = np.arange(streams.tiles) - streams.first[streams.sm_of_tile()]
     is_last = round_of_tile == np.diff(streams.first).max(initial=0) - 1
-    paced: Floats = PACED_PART_OF_Q_LOOP * streams.mainloop_ns * ~is_last
+    paced: Floats = paced_part_of_q_loop(head_dim) * streams.mainloop_ns * ~is_last
     return paced
 
 

@@ -33,9 +33,6 @@ SIGNAL_NS = 600.0
 #: From the last byte's leaving to its being visible: one way over NVLink (MSCCL++).
 COMPLETION_LATENCY_NS = 800.0
 
-#: Part of a Q-loop over which the attention kernel spreads paced stores of the tile before (``storer.cuh``).
-PACED_PART_OF_Q_LOOP = 7 / 8
-
 # Not in a platform profile, so the same everywhere. An SM's port to L2 is 64 bytes wide. A bulk copy takes
 # about half a microsecond: an L2 hit of 260 cycles (arXiv 2402.13499, H100) behind a queue of others.
 _L2_PORT_BYTES_PER_CLOCK = 64
@@ -45,6 +42,9 @@ _LOAD_LATENCY_NS = 500.0
 _EPILOGUE_WARP_NS_PER_ELEMENT = 2500.0 * 8 / (192 * 128)
 #: Warps that hand an attention tile's output on: one warpgroup.
 _ATTENTION_EPILOGUE_WARPS = 4
+# What a storer warp takes from its warpgroup's tile, and what it stores at once: 16 bytes a thread.
+_STAGED_ROWS = 64
+_STORE_INSTRUCTION_BYTES = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +155,15 @@ def attention_tile_times(
         cover_ns=kv_tile_ns / 2,
         epilogue_ns=epilogue_ns,
     )
+
+
+def paced_part_of_q_loop(head_dim: int) -> float:
+    """Part of a Q-loop over which the attention kernel spreads paced stores of the tile before.
+
+    A warp's stores are evenly apart, and the first leaves at once (``storer.cuh``).
+    """
+    stores = _STAGED_ROWS * head_dim * OUTPUT_BYTES // _STORE_INSTRUCTION_BYTES
+    return 1.0 - 1.0 / stores
 
 
 def scaled_from(config: KernelConfig, workload: Workload, platform: PlatformProfile) -> str | None:
