@@ -20,6 +20,7 @@ from tests.report.pages import Page
 from xstage_tune.configs.loader import config_keys
 from xstage_tune.devices.attention_profiles import IMPLEMENTATIONS, Implementation
 from xstage_tune.errors import DeviceError
+from xstage_tune.platforms.loader import load_platform
 from xstage_tune.store.facade import Store
 
 QUICK = ("--repeats", "2")
@@ -144,6 +145,8 @@ def test_the_local_control_has_no_prediction(run_cli: RunCli, monkeypatch: pytes
         ((*SMALL, "--device", "replay:./absent.xsprof"), 2, "takes no --workload, --set"),
         (("--device", "replay:./absent.xsprof"), 2, "no recording at absent.xsprof"),
         (("--device", "replay:none"), 2, "no recording named 'none' is shipped"),
+        (("--device", "replay", "--platform", "h200-peer"), 2, "calibrated for path 'peer', not 'host'"),
+        (("--device", "replay", "--platform", "none"), 2, "'none'"),
     ],
 )
 def test_bad_arguments_are_one_clear_complaint(
@@ -236,6 +239,23 @@ def test_a_recorded_run_replays_number_for_number(
     again = run_cli("profile", *SMALL, "--record", str(file))
     assert again.exit_code == 2
     assert "exists" in again.stderr
+
+
+def test_a_recorded_run_is_compared_with_another_calibration(
+    run_cli: RunCli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use(monkeypatch, ScriptedProfiles())
+    file = tmp_path / "run.xsprof"
+    (live,) = profiled(run_cli, *SMALL, *QUICK, "--record", str(file))["points"]
+    slower = tmp_path / "slower.toml"
+    keys = load_platform("h200-host").model_dump(mode="json", exclude_none=True)
+    keys["drain"]["bytes_per_s"] /= 2
+    slower.write_text(tomli_w.dumps(keys))
+    (point,) = profiled(run_cli, "--device", f"replay:{file}", "--platform", str(slower))["points"]
+    assert point["implementations"] == live["implementations"]
+    before, after = (one["predicted_beside_measured"]["residual_ns"] for one in (live, point))
+    assert after["measured"] == before["measured"]
+    assert after["closed_form"] > 1.5 * before["closed_form"]
 
 
 def test_every_launch_is_kept_and_shown_by_trace_and_report(

@@ -117,7 +117,8 @@ def test_an_error_leaves_no_file(tmp_path: Path) -> None:
 def test_the_shipped_run_of_an_h200_agrees_with_what_was_predicted() -> None:
     """Paced stores to the host: E_res is the last round's drain, T_RS the staging that another run had."""
     device = open_replay("")
-    request = request_from_keys(device.request, "the shipped recording")
+    recorded = request_from_keys(device.request, "the shipped recording")
+    request = replace(recorded, platform=load_platform("h200-host"))
     watching = Watching()
     profile(device, request, watching)
     assert all(one.figures.place == "" for one in watching.launches if isinstance(one.figures, CheckFigures))

@@ -38,17 +38,19 @@ _OF_ANY_DEVICE = ("device", "store", "output", "force")
 _OPTION_OF = {"overrides": "set"}
 
 
-def refuse_options(context: typer.Context, otherwise: str) -> None:
+def refuse_options(context: typer.Context, otherwise: str, allowed: tuple[str, ...] = ()) -> None:
     """A recording replays as it was made: nothing of it can be chosen.
 
     Args:
         otherwise: how to have a choice.
+        allowed: parameters that the recording leaves open.
 
     Raises:
         UsageError: an option was given that chooses something.
     """
     source = context.get_parameter_source
-    given = [name for name in context.params if name not in _OF_ANY_DEVICE and _is_given(source(name))]
+    fixed = [name for name in context.params if name not in (*_OF_ANY_DEVICE, *allowed)]
+    given = [name for name in fixed if _is_given(source(name))]
     if given:
         options = ", ".join(f"--{_OPTION_OF.get(name, name).replace('_', '-')}" for name in given)
         raise UsageError(

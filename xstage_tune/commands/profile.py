@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -45,8 +46,8 @@ def profile(
             "--platform",
             "-p",
             metavar="NAME|FILE.toml",
-            help="Calibrated platform that the predictions rest on.",
-            show_default="the GPU's own",
+            help="Calibrated platform that the predictions rest on, of a replayed run too.",
+            show_default="the GPU's own; the one recorded",
         ),
     ] = None,
     repeats: Annotated[int, typer.Option(min=1, max=1000, help="Timed replays of each implementation.")] = 12,
@@ -70,8 +71,8 @@ def profile(
         check_target(record, ".xsprof", force=force, option="--record")
     spec = parse_spec(device)
     if spec.kind == "replay":
-        refuse_options(context, "profile anew with --device cuda")
-        _show(_replay(spec.which, store), output)
+        refuse_options(context, "profile anew with --device cuda", allowed=("platform",))
+        _show(_replay(spec.which, platform, store), output)
         return
     if workload is None:
         raise UsageError("--workload is missing", "one of: xstage-tune workloads list")
@@ -88,14 +89,17 @@ def profile(
     _show(_profile(options, spec.which, store, record, force), output)
 
 
-def _replay(which: str, store: str | None) -> ProfileResult:
+def _replay(which: str, platform: str | None, store: str | None) -> ProfileResult:
     from xstage_tune.devices.open_profiles import open_replay
+    from xstage_tune.platforms.loader import load_platform
     from xstage_tune.profiling.request import request_from_keys
     from xstage_tune.profiling.session import run_profile
     from xstage_tune.store.facade import Store
 
     with closing(open_replay(which)) as device, Store.open(store) as kept:
         request = request_from_keys(device.request, device.identity)
+        if platform is not None:
+            request = replace(request, platform=load_platform(platform))
         return run_session(run_profile, "profiling", device, request, kept)
 
 
