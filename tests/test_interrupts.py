@@ -240,3 +240,16 @@ def test_an_ignored_signal_stays_ignored() -> None:
         assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def test_a_job_in_the_background_is_deaf_to_the_terminals_ctrl_c() -> None:
+    program = (
+        "import os, signal\n"
+        "signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+        "from xstage_tune import interrupts\n"
+        "interrupts.listen()\n"
+        "os.kill(os.getpid(), signal.SIGINT)\n"
+        "print('goes on', interrupts.asked_to_stop())\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "goes on False\n"

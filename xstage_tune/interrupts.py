@@ -32,9 +32,13 @@ class _Asked:
 
 
 def listen() -> None:
-    """Turn Ctrl-C into :class:`Stopped`, and remember it; for the program, which has the signal to itself."""
-    signal.signal(signal.SIGINT, _stop)
-    sys.unraisablehook = _report_dropped
+    """Turn Ctrl-C into :class:`Stopped`, and remember it; for the program, which has the signal to itself.
+
+    A job that a script began in the background is deaf to it, and stays so: it was not meant.
+    """
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        signal.signal(signal.SIGINT, _stop)
+        sys.unraisablehook = _report_dropped
 
 
 def asked_to_stop() -> bool:
