@@ -133,3 +133,20 @@ def test_coupling_adds_the_latency_to_every_burst() -> None:
     assert closed.residual_ns is not None
     assert free.residual_ns is not None
     assert closed.residual_ns - free.residual_ns > 2 * VISIBILITY_LATENCY.value
+
+
+@pytest.mark.parametrize("platform", ["h200-host", "h200-peer"])
+@pytest.mark.parametrize("tokens", [8192, 16384])
+def test_a_skeleton_of_paced_stores_stores_at_once(platform: str, tokens: int) -> None:
+    """Its issue role stores beside the mainloops: T_RS is equation 3's, and the last one ends the launch."""
+    request = attention(platform, tokens, coupled=False)
+    assert isinstance(request.config, AttentionConfig)
+    paced = request.config.model_copy(update={"output_staging": "dedicated-x1"})
+    assert paced.paces_stores
+    request = replace(request, config=paced)
+    makespan_ns, stall_ns, closed = both(request)
+    case, *_ = cases_of(request)
+    first, *_ = simulated(skeleton_of(case, request), request.platform, seed=0)
+    assert closed.makespan_ns == pytest.approx(makespan_ns, rel=0.02)
+    assert closed.issue_ns == pytest.approx(first.issue_mean_ns, rel=0.05)
+    assert stall_ns == closed.stall_ns == 0

@@ -37,11 +37,14 @@ class AttentionAudit:
 
 
 def audit_attention(
-    workload: AttentionWorkload, platform: PlatformProfile, config: AttentionConfig
+    workload: AttentionWorkload, platform: PlatformProfile, config: AttentionConfig, *, paced: bool = True
 ) -> AttentionAudit:
     """Audit one config, with all its producers aligned: the paper's conservative case.
 
     Its tile order plays no part: every burst has the mean of the remote bytes.
+
+    Args:
+        paced: whether stores are spread over the next Q-loop where the config's kernel does that.
 
     Raises:
         UsageError: the platform lacks what the audit needs.
@@ -56,7 +59,7 @@ def audit_attention(
         times.fixed_ns,
     )
     burst = burst_terms(platform, config.store_flavour, producers, _output_tile(workload, config))
-    if config.paces_stores:
+    if paced and config.paces_stores:
         burst = burst.paced(gap, paced_part_of_q_loop(workload.head_dim))
     converged = attention.converged_tokens(
         recovery_gap_ns=burst.recovery_gap_ns.value,

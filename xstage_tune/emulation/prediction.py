@@ -38,9 +38,10 @@ class ClosedForm:
     """The steady-state equations of a case; times in ns.
 
     Args:
-        makespan_ns: the busiest SM's mainloops, its stalls and its last T_RS (of attention the mainloops and
-            the residual); at least what the path takes to drain all remote bytes but the last Q. Coupled to
-            completion: until the last byte is visible, in place of the last T_RS and of the last Q.
+        makespan_ns: the busiest SM's mainloops, its stalls and its last T_RS (of attention whose role that
+            computes stores too, the mainloops and the residual); at least what the path takes to drain all
+            remote bytes but the last Q. Coupled to completion: until the last byte is visible, in place of
+            the last T_RS and of the last Q.
         issue_ns: T_RS of a tile with remote stores, local stores and epilogue included; None without any.
         stall_ns: of an SM's mainloop role over the launch, equations 15, 17 and 19.
         residual_ns: E_res of attention, equations 17 to 19; None for MegaMoE and where nothing is remote.
@@ -105,14 +106,16 @@ def closed_form(case: EmulationCase, skeleton: Skeleton, request: EmulationReque
     if isinstance(case.workload, AttentionWorkload):
         residual_ns = mean_ns(lambda one: exposed(one).residual_ns)
     last_fixed_ns = float(fixed_ns[remote].mean())
-    # Coupled to completion, each burst waits until the one before is visible, so all are isolated.
-    issue_ns = last_fixed_ns + (burst.isolated_issue_ns if coupled else mean_ns(lambda one: one.span_ns))
+    # Coupled to completion, each burst waits until the one before is visible, so all are isolated. Else T_RS
+    # of a skeleton is that of who stores, where ``span_ns`` of attention is that of who computes.
+    stores_ns = mean_ns(lambda one: one.span_ns if residual_ns is None else one.issue_ns)
+    issue_ns = last_fixed_ns + (burst.isolated_issue_ns if coupled else stores_ns)
     if coupled:
         end_ns = busiest_ns + stall_ns + last_fixed_ns + visible_after(burst).value
-    elif residual_ns is None:
-        end_ns = busiest_ns + stall_ns + issue_ns
+    elif isinstance(case.config, AttentionConfig) and not case.config.hands_stores_over:
+        end_ns = busiest_ns + mean_ns(lambda one: one.residual_ns) + last_fixed_ns
     else:
-        end_ns = busiest_ns + residual_ns + last_fixed_ns
+        end_ns = busiest_ns + stall_ns + issue_ns
     drain_ns = _least_drain_ns(float(streams.remote_bytes.sum()), burst, coupled=coupled)
     return ClosedForm(max(end_ns, drain_ns), issue_ns, stall_ns, residual_ns)
 
@@ -153,7 +156,7 @@ def _audited(
         return audit.burst, tuple((audit.predicted[name], part) for name, part in audit.parts.items())
     assert isinstance(workload, AttentionWorkload)
     assert isinstance(config, AttentionConfig)
-    attention = audit_attention(workload, request.platform, config)
+    attention = audit_attention(workload, request.platform, config, paced=False)  # a skeleton paces nothing
     return attention.burst, ((attention.predicted, 1.0),)
 
 
