@@ -8,9 +8,17 @@ import sys
 from pathlib import Path
 
 import pytest
+import tomli_w
 
+from tests.configs.cases import attention_config
 from tests.conftest import RunCli
+from xstage_tune.configs.loader import config_keys
 from xstage_tune.errors import ExitCode
+from xstage_tune.platforms.loader import load_platform
+from xstage_tune.profiling.prediction import predict
+from xstage_tune.profiling.request import ProfileRequest
+from xstage_tune.workloads.loader import load_workload
+from xstage_tune.workloads.schema import AttentionWorkload
 
 PAPER = ("--workload", "fa-a2a/paper", "--platform", "paper-nvlink5")
 FLASH = ("--workload", "megamoe/deepseek-v4-flash", "--platform", "paper-nvlink5")
@@ -218,6 +226,41 @@ def test_paced_stores_leave_nothing_to_reshape_where_the_q_loop_drains_them(
     short = run_cli(*asked, "--set", "tokens=4096", "--strict")
     assert short.exit_code == ExitCode.FINDING
     assert json.loads(short.stdout)["predicted"]["piggyback"]["stall_ns"] > 30e3
+
+
+@pytest.mark.parametrize("tokens", [1024, 8192])
+def test_what_is_exposed_until_all_has_arrived_is_what_profile_predicts(
+    run_cli: RunCli, tmp_path: Path, tokens: int
+) -> None:
+    """Of one round of tiles, and of two of which the tile order makes the last one's bytes."""
+    layer = ("fa-a2a/paper", [f"tokens={tokens}", "remote_fraction=0.875"])
+    platform = load_platform("h200-host")
+    exposed_ns = {}
+    for order in ("sequential", "own-last"):
+        config = attention_config(output_staging="dedicated-x1", store_flavour="st.v4", tile_order=order)
+        (tmp_path / "paced.toml").write_text(tomli_w.dumps(config_keys(config)))
+        changes = [argument for change in layer[1] for argument in ("--set", change)]
+        asked = (
+            "audit",
+            "-w",
+            layer[0],
+            *changes,
+            "-p",
+            "h200-host",
+            "--config",
+            str(tmp_path / "paced.toml"),
+        )
+        found = json.loads(run_cli(*asked, "--format", "json").stdout)
+        assert "on the sender" in run_cli(*asked).stdout
+        workload = load_workload(*layer)
+        assert isinstance(workload, AttentionWorkload)
+        predicted = predict(ProfileRequest(workload, platform, config, "host"), None)
+        assert predicted is not None
+        assert found["arrived_residual_ns"] == predicted.closed.residual_ns
+        assert found["arrived_hiding_ratio"] == predicted.closed.hiding_ratio
+        assert found["arrived_residual_ns"] >= found["last_drain_ns"] > 0
+        exposed_ns[order] = found["arrived_residual_ns"]
+    assert (exposed_ns["own-last"] < exposed_ns["sequential"]) == (tokens == 8192)
 
 
 def test_the_answer_of_a_study_is_audited(run_cli: RunCli, own_store: Path) -> None:

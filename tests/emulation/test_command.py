@@ -93,6 +93,21 @@ def test_attention_shows_its_residual(run_cli: RunCli) -> None:
     assert "equation 17 with T_lat = 800.0 ns (assumed); it leaves out that a run of bursts" in layer
 
 
+def test_a_skeleton_stands_beside_the_kernel_that_search_simulates(run_cli: RunCli) -> None:
+    """Operands that wait behind stores are what tells the two apart."""
+    layer = ("-w", "megamoe/deepseek-v3", "--set", "tokens_per_rank=512", "-p", "h200-peer")
+    found = emulated(run_cli, *layer, *SIMULATED)
+    searched = json.loads(run_cli("search", *layer, "--trials", "3", "--format", "json").stdout)
+    wave = next(case for case in found["cases"] if case["schedule"] == "wave")
+    assert wave["config"] == searched["default"]["config"]
+    assert wave["as_kernel_ns"] == pytest.approx(searched["default"]["objective_ns"], rel=0.01)
+    assert wave["as_kernel_ns"] > 1.02 * wave["emulated"]["makespan_ns"]
+    assert "as a kernel" in run_cli("emulate", *layer, *SIMULATED).stdout
+    # The paper's platform does not tell how Q is divided.
+    on_paper = emulated(run_cli, *layer[:4], "-p", "paper-nvlink5", *SIMULATED)
+    assert {case["as_kernel_ns"] for case in on_paper["cases"]} == {None}
+
+
 def test_a_lead_sweep_is_a_line_a_value_with_the_knee(run_cli: RunCli) -> None:
     shown = run_cli("emulate", *SMALL, *SIMULATED, "--sweep", "lead=1..6").stdout
     assert "D_knee <= 5" in shown  # 4.1 rows

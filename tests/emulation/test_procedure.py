@@ -167,8 +167,9 @@ def test_the_residual_is_against_the_launch_without_remote_stores() -> None:
     assert alone is not None
     assert residual.emulated_ns == fused.makespan_ns - alone.makespan_ns
     assert residual.simulated_ns == pytest.approx(residual.emulated_ns, abs=1.0)
-    assert residual.closed_ns is not None
-    assert residual.closed_ns > 0
+    assert fused.closed is not None
+    assert alone.closed is not None
+    assert residual.closed_ns == max(0.0, fused.closed.makespan_ns - alone.closed.makespan_ns)
     assert alone.keys()["emulated"]["issue_mean_ns"] is None
 
 

@@ -8,6 +8,7 @@ from math import ceil
 from xstage_tune.audit.bursts import BurstTerms, burst_terms
 from xstage_tune.audit.figures import Basis, Figure, derived
 from xstage_tune.audit.prediction import (
+    VISIBILITY_LATENCY,
     SchedulePrediction,
     completion_coupled,
     hiding,
@@ -19,11 +20,24 @@ from xstage_tune.audit.prediction import (
 )
 from xstage_tune.audit.tile_times import QLoopTimes, q_loop_times
 from xstage_tune.configs.schema import AttentionConfig
+from xstage_tune.devices.fused_launch import attention_grid
+from xstage_tune.devices.simulator.attention_order import last_round_remote_rows
 from xstage_tune.devices.tile_times import paced_part_of_q_loop
 from xstage_tune.model import attention
+from xstage_tune.model.burst_gap import drain_ns
 from xstage_tune.model.checks import NS_PER_S
 from xstage_tune.platforms.schema import PlatformProfile
 from xstage_tune.workloads.schema import OUTPUT_BYTES, AttentionWorkload
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """E_res until all stores have arrived, when the kernel ends: no Q-loop hides the last round's drain."""
+
+    last_drain_ns: Figure  # V/R of the last round of tiles in their order
+    residual_ns: Figure
+    hiding_ratio: Figure  # equation 21, against a serial transfer of the same bytes at R
+    completion_coupled_residual_ns: Figure
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +47,8 @@ class AttentionAudit:
     burst: BurstTerms
     times: QLoopTimes
     converged_tokens: Figure  # M*_ub, equation 20
-    predicted: SchedulePrediction
+    predicted: SchedulePrediction  # on the sender: until its last store is issued
+    arrival: Arrival
 
 
 def audit_attention(
@@ -41,7 +56,7 @@ def audit_attention(
 ) -> AttentionAudit:
     """Audit one config, with all its producers aligned: the paper's conservative case.
 
-    Its tile order plays no part: every burst has the mean of the remote bytes.
+    Every burst has the mean of the remote bytes; the tile order plays a part in the last round alone.
 
     Args:
         paced: whether stores are spread over the next Q-loop where the config's kernel does that.
@@ -67,13 +82,52 @@ def audit_attention(
         kv_tile_ns=times.kv_tile_ns.value,
     )
     predict = _predict_handed_over if config.hands_stores_over else _predict_own
+    rounds = ceil(tiles / producers)
+    predicted = predict(workload, burst, times, gap, rounds)
     return AttentionAudit(
         burst=burst,
         times=times,
         converged_tokens=derived(
             float(converged), "equation 20, b_n*G*/sigma", burst.recovery_gap_ns, times.kv_tile_ns
         ),
-        predicted=predict(workload, burst, times, gap, ceil(tiles / producers)),
+        predicted=predicted,
+        arrival=_arrival(workload, platform, config, burst, predicted, rounds),
+    )
+
+
+def _arrival(
+    workload: AttentionWorkload,
+    platform: PlatformProfile,
+    config: AttentionConfig,
+    burst: BurstTerms,
+    predicted: SchedulePrediction,
+    rounds: int,
+) -> Arrival:
+    """What the last round's drain adds to a residual in which its exposure counts already."""
+    rows = last_round_remote_rows(attention_grid(config, workload, platform), config.tile_order)
+    last_bytes = rows * workload.remote_row_part * workload.head_dim * OUTPUT_BYTES
+    rate = burst.drain_bytes_per_s
+    last_drain = derived(
+        float(drain_ns(volume_bytes=last_bytes, drain_bytes_per_s=rate.value)),
+        f"equation 1 for {rows:,} rows to other ranks in the last round",
+        rate,
+    )
+
+    def until_arrived(residual: Figure, last_ns: float) -> Figure:
+        of_round_ns = residual.value / rounds
+        value = residual.value - of_round_ns + max(of_round_ns, last_ns)
+        return derived(value, "the residual, and the last round's drain", residual, last_drain)
+
+    residual = until_arrived(predicted.residual_ns, last_drain.value)
+    serial = serial_drain(burst, workload.remote_bytes)
+    hidden = attention.hiding_ratio(fused_ns=residual.value, attention_ns=0.0, serial_ns=serial.value)
+    return Arrival(
+        last_drain_ns=last_drain,
+        residual_ns=residual,
+        hiding_ratio=derived(float(hidden), "equation 21, serial transfer at R", residual, serial),
+        completion_coupled_residual_ns=until_arrived(
+            predicted.completion_coupled.residual_ns, last_drain.value + VISIBILITY_LATENCY.value
+        ),
     )
 
 

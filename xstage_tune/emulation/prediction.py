@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import isfinite
 
 import numpy as np
 
@@ -20,12 +21,14 @@ from xstage_tune.audit.prediction import (
 from xstage_tune.audit.tile_times import MoeTimes
 from xstage_tune.configs.schema import AttentionConfig, MegaMoeConfig
 from xstage_tune.devices.fused_launch import GivenTimes
+from xstage_tune.devices.simulated_kernels import SimulatedKernels
 from xstage_tune.devices.simulator.skeletons import SimulatedSkeletons, handover_ns, local_stores_ns
 from xstage_tune.devices.skeleton_figures import LaunchFigures, figures_of
 from xstage_tune.devices.skeletons import Skeleton
 from xstage_tune.emulation.cases import EmulationCase
 from xstage_tune.emulation.request import EmulationRequest
 from xstage_tune.model import burst_gap
+from xstage_tune.platforms.rooms import shared_room_bytes
 from xstage_tune.platforms.schema import PlatformProfile
 from xstage_tune.workloads.schema import AttentionWorkload, MoeWorkload
 
@@ -44,7 +47,8 @@ class ClosedForm:
             the last T_RS and of the last Q.
         issue_ns: T_RS of a tile with remote stores, local stores and epilogue included; None without any.
         stall_ns: of an SM's mainloop role over the launch, equations 15, 17 and 19.
-        residual_ns: E_res of attention, equations 17 to 19; None for MegaMoE and where nothing is remote.
+        residual_ns: E_res of attention, what equations 17 to 19 add to the same launch without remote stores;
+            None for MegaMoE and where nothing is remote.
     """
 
     makespan_ns: float
@@ -76,6 +80,23 @@ def simulated(skeleton: Skeleton, platform: PlatformProfile, seed: int) -> tuple
     return tuple(figures_of(run) for run in device.run_skeletons([skeleton] * _LAUNCHES))
 
 
+def as_kernel_ns(case: EmulationCase, request: EmulationRequest) -> float | None:
+    """What search has for the case's config, ns: simulated with operands, until all stores have arrived.
+
+    A skeleton loads nothing; a kernel's operands wait behind its stores. None where the platform does not
+    tell how long, in sweeps, and of launches that are no kernel's.
+
+    Raises:
+        UsageError: the config does not fit the workload or the platform.
+    """
+    tells = isfinite(shared_room_bytes(request.platform, case.config.store_flavour))
+    own = request.given == GivenTimes() and request.dependencies and not request.completion_coupled
+    if not (tells and own and case.remote) or request.sweep is not None:
+        return None
+    run = SimulatedKernels(request.platform).run_kernel(case.workload, case.config, _LAUNCHES)
+    return run.median_ns("latency")
+
+
 def closed_form(case: EmulationCase, skeleton: Skeleton, request: EmulationRequest) -> ClosedForm:
     """The equations for a case.
 
@@ -85,12 +106,15 @@ def closed_form(case: EmulationCase, skeleton: Skeleton, request: EmulationReque
     streams = skeleton.streams
     mainloops_ns = np.bincount(streams.sm_of_tile(), streams.mainloop_ns + handover_ns(streams), streams.sms)
     busiest_ns = float(mainloops_ns.max(initial=0.0))
+    tile_bytes = skeleton.local_bytes + streams.remote_bytes
+    all_local_ns = local_stores_ns(request.platform, skeleton.flavour, tile_bytes, np.zeros_like(tile_bytes))
+    without_ns = busiest_ns + float((streams.staging_ns + all_local_ns).max(initial=0.0))
+    remote = streams.remote_bytes > 0
+    if not remote.any():
+        return ClosedForm(without_ns, None, 0.0)
     fixed_ns = streams.staging_ns + local_stores_ns(
         request.platform, skeleton.flavour, skeleton.local_bytes, streams.remote_bytes
     )
-    remote = streams.remote_bytes > 0
-    if not remote.any():
-        return ClosedForm(busiest_ns + float(fixed_ns.max(initial=0.0)), None, 0.0)
     coupled = request.completion_coupled
     burst, parts = _audited(case, request)
 
@@ -102,13 +126,11 @@ def closed_form(case: EmulationCase, skeleton: Skeleton, request: EmulationReque
 
     bursts = int(np.bincount(streams.sm_of_tile(), remote).max())
     stall_ns = (bursts - 1) * mean_ns(lambda one: exposed(one).stall_ns)  # no mainloop follows the last burst
-    residual_ns = None
-    if isinstance(case.workload, AttentionWorkload):
-        residual_ns = mean_ns(lambda one: exposed(one).residual_ns)
     last_fixed_ns = float(fixed_ns[remote].mean())
     # Coupled to completion, each burst waits until the one before is visible, so all are isolated. Else T_RS
     # of a skeleton is that of who stores, where ``span_ns`` of attention is that of who computes.
-    stores_ns = mean_ns(lambda one: one.span_ns if residual_ns is None else one.issue_ns)
+    is_attention = isinstance(case.workload, AttentionWorkload)
+    stores_ns = mean_ns(lambda one: one.issue_ns if is_attention else one.span_ns)
     issue_ns = last_fixed_ns + (burst.isolated_issue_ns if coupled else stores_ns)
     if coupled:
         end_ns = busiest_ns + stall_ns + last_fixed_ns + visible_after(burst).value
@@ -117,7 +139,9 @@ def closed_form(case: EmulationCase, skeleton: Skeleton, request: EmulationReque
     else:
         end_ns = busiest_ns + stall_ns + issue_ns
     drain_ns = _least_drain_ns(float(streams.remote_bytes.sum()), burst, coupled=coupled)
-    return ClosedForm(max(end_ns, drain_ns), issue_ns, stall_ns, residual_ns)
+    makespan_ns = max(end_ns, drain_ns)
+    residual_ns = max(0.0, makespan_ns - without_ns) if is_attention else None
+    return ClosedForm(makespan_ns, issue_ns, stall_ns, residual_ns)
 
 
 def _least_drain_ns(remote_bytes: float, burst: BurstTerms, *, coupled: bool) -> float:

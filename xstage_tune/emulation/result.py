@@ -12,7 +12,14 @@ from xstage_tune.configs.loader import config_keys
 from xstage_tune.devices.simulator.skeletons import SimulatedSkeletons
 from xstage_tune.devices.skeleton_figures import LaunchFigures, median_of
 from xstage_tune.emulation.cases import WITHOUT_STORES, EmulationCase, cases_of, skeleton_of
-from xstage_tune.emulation.prediction import ClosedForm, Landmarks, closed_form, landmarks, simulated
+from xstage_tune.emulation.prediction import (
+    ClosedForm,
+    Landmarks,
+    as_kernel_ns,
+    closed_form,
+    landmarks,
+    simulated,
+)
 from xstage_tune.emulation.request import EmulationRequest
 
 _PERCENT = 100.0
@@ -26,12 +33,14 @@ class CaseResult:
         launches: one for each repeat that was measured, at least one.
         simulated: None where the device is the simulator, or the platform does not speak of the path.
         closed: None where the platform does not speak of the path.
+        as_kernel_ns: what search has for the config; see :func:`as_kernel_ns`.
     """
 
     case: EmulationCase
     launches: tuple[LaunchFigures, ...]
     simulated: tuple[LaunchFigures, ...] | None
     closed: ClosedForm | None
+    as_kernel_ns: float | None = None
 
     @property
     def makespan_ns(self) -> float:
@@ -77,6 +86,7 @@ class CaseResult:
                 "issue_mean": error_pct(self.simulated_issue_mean_ns, self.issue_mean_ns),
             },
             "closed_form": asdict(self.closed) if self.closed else None,
+            "as_kernel_ns": self.as_kernel_ns,
             "closed_form_error_pct": {"makespan": error_pct(self.closed_makespan_ns, self.makespan_ns)},
         }
 
@@ -211,6 +221,7 @@ def conclude(
                 if request.predicted and emulated
                 else None,
                 closed=closed_form(case, skeleton, request) if request.predicted else None,
+                as_kernel_ns=as_kernel_ns(case, request) if request.predicted else None,
             )
         )
     found = landmarks(request) if request.predicted else Landmarks()

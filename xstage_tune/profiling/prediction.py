@@ -8,13 +8,10 @@ from statistics import median
 import numpy as np
 
 from xstage_tune.audit.attention import audit_attention
-from xstage_tune.audit.prediction import VISIBILITY_LATENCY
 from xstage_tune.devices.simulated_kernels import SimulatedKernels
 from xstage_tune.devices.simulator.pipeline import PipelineRun
 from xstage_tune.devices.tile_times import attention_tile_times
-from xstage_tune.model import attention
 from xstage_tune.profiling.request import ProfileRequest
-from xstage_tune.search.attention_load import attention_load
 from xstage_tune.workloads.schema import AttentionWorkload
 
 #: Simulated launches behind a figure: they differ in when the CTAs start.
@@ -88,30 +85,18 @@ def _closed_form(request: ProfileRequest, workload: AttentionWorkload) -> Closed
     config, platform = request.config, request.platform
     audit = audit_attention(workload, platform, config)
     predicted = audit.predicted
-    load = attention_load(config, workload, platform)
-
-    def until_arrived_ns(residual_ns: float, last_ns: float) -> float:
-        """A kernel ends when its stores have arrived, and no Q-loop follows those of the last round."""
-        of_round_ns = residual_ns / load.rounds
-        return residual_ns - of_round_ns + max(of_round_ns, last_ns)
-
-    residual_ns = until_arrived_ns(predicted.residual_ns.value, load.last_drain_ns)
-    coupled_ns = until_arrived_ns(
-        predicted.completion_coupled.residual_ns.value, load.last_drain_ns + VISIBILITY_LATENCY.value
-    )
-    serial_ns = load.remote_bytes / load.drain_bytes_per_ns
-    hiding = attention.hiding_ratio(fused_ns=residual_ns, attention_ns=0.0, serial_ns=serial_ns)
+    arrival = audit.arrival
     staging_ns = audit.times.staging_ns.value
     return ClosedForm(
         issue_ns=staging_ns if config.hands_stores_over else staging_ns + predicted.span_ns.value,
         q_loop_ns=predicted.gap_ns.value,
         issue_overhead_ns=predicted.issue_overhead_ns.value,
-        residual_ns=residual_ns,
-        last_drain_ns=load.last_drain_ns,
-        completion_coupled_ns=coupled_ns,
+        residual_ns=arrival.residual_ns.value,
+        last_drain_ns=arrival.last_drain_ns.value,
+        completion_coupled_ns=arrival.completion_coupled_residual_ns.value,
         converged_tokens=audit.converged_tokens.value,
         recovery_gap_ns=audit.burst.recovery_gap_ns.value,
-        hiding_ratio=float(hiding),
+        hiding_ratio=arrival.hiding_ratio.value,
     )
 
 

@@ -9,17 +9,21 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from xstage_tune.audit.attention import AttentionAudit
 from xstage_tune.audit.figures import Figure
 from xstage_tune.audit.moe import MoeAudit
 from xstage_tune.audit.prediction import SchedulePrediction
 from xstage_tune.audit.run import Audit
 from xstage_tune.configs.loader import config_keys
-from xstage_tune.configs.schema import MegaMoeConfig
+from xstage_tune.configs.schema import AttentionConfig, MegaMoeConfig
 from xstage_tune.report.format import byte_count, duration, percent, rate
 from xstage_tune.report.study_words import latency_words, workload_words
 from xstage_tune.report.tables import Column, TableData, render_table
 
 Show = Callable[[float], str]
+
+#: Rows of an attention's predictions that leave out what drains behind the last store.
+_ON_THE_SENDER = ("residual", "hiding ratio")
 
 
 def audit_json(audit: Audit, overrides: Sequence[str] = ()) -> dict[str, Any]:
@@ -119,8 +123,14 @@ def _figures(audit: Audit) -> dict[str, tuple[Figure, str, Show]]:
     else:
         named["kv_tile_ns"] = (detail.times.kv_tile_ns, "KV tile, sigma", duration)
         named["converged_tokens"] = (
-            detail.converged_tokens, "no drain residual from, M*_ub", lambda tokens: f"{tokens:,.0f} tokens"
-        )  # fmt: skip
+            detail.converged_tokens,
+            "a Q-loop drains a round from, M*_ub",
+            lambda tokens: f"{tokens:,.0f} tokens",
+        )
+        arrival = detail.arrival
+        named["last_drain_ns"] = (arrival.last_drain_ns, "drain of the last round", duration)
+        named["arrived_residual_ns"] = (arrival.residual_ns, "residual until arrived, E_res", duration)
+        named["arrived_hiding_ratio"] = (arrival.hiding_ratio, "of it, hiding ratio H", _share)
     return named
 
 
@@ -227,12 +237,15 @@ def _predictions(audit: Audit) -> TableData:
     ]
     coupled = len(rows) - 4
     rows[coupled:] = [(f"completion-coupled {name}", *cells) for name, *cells in rows[coupled:]]
+    if isinstance(audit.detail, AttentionAudit):
+        rows = [
+            (f"{name} on the sender" if name in _ON_THE_SENDER else name, *cells) for name, *cells in rows
+        ]
     weakest = max(p.stall_ns.basis for p in audit.predicted.values())
     undefined = any(p.hiding_ratio is None for p in audit.predicted.values())
     notes = (
         f"steady state, of bursts that stay aligned; {weakest.label}",
-        "sender-visible: the kernel ends when its last burst has drained, up to "
-        f"{duration(audit.burst.drain_ns.value)} later",
+        *_sender_notes(audit),
         "hiding ratio: against a serial transfer of the same bytes at R"
         + ("; none where a burst drains faster than it is issued, V/R < T0" if undefined else ""),
         "completion-coupled: an issuer that waits until its stores are visible; equation 17 with "
@@ -241,6 +254,25 @@ def _predictions(audit: Audit) -> TableData:
     )
     columns = (Column("predicted"), *(Column(name, "right") for name in audit.predicted))
     return TableData("Predicted", columns, tuple(rows), notes, frozenset({coupled}))
+
+
+def _sender_notes(audit: Audit) -> Iterator[str]:
+    """What the predictions leave out: the kernel ends when its stores have arrived."""
+    if not isinstance(audit.detail, AttentionAudit):
+        yield (
+            "sender-visible: the kernel ends when its last burst has drained, up to "
+            f"{duration(audit.burst.drain_ns.value)} later"
+        )
+        return
+    arrival = audit.detail.arrival
+    yield (
+        "on the sender: until its last store is issued; until all have arrived E_res is "
+        f"{duration(arrival.residual_ns.value)} and H {_share(arrival.hiding_ratio.value)}, since no Q-loop "
+        f"hides the last round's drain of {duration(arrival.last_drain_ns.value)}; completion-coupled "
+        f"{duration(arrival.completion_coupled_residual_ns.value)}"
+    )
+    if isinstance(audit.config, AttentionConfig) and audit.config.hands_stores_over:
+        yield "T_RS: what the role that computes spends on handing a tile over; others store it, in T_iss"
 
 
 def _left_over_notes(audit: Audit) -> Iterator[str]:

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from math import inf
 from operator import attrgetter
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 from xstage_tune.configs.schema import AttentionConfig, KernelConfig, MegaMoeConfig
-from xstage_tune.devices.base import STORE_FLAVOURS
 from xstage_tune.devices.skeleton_figures import LaunchFigures, median_of
 from xstage_tune.emulation.cases import WITHOUT_STORES
 from xstage_tune.emulation.request import EmulationRequest
 from xstage_tune.emulation.result import CaseResult, EmulationResult, Residual, error_pct
-from xstage_tune.platforms.rooms import shared_room_bytes
 from xstage_tune.report.format import ABSENT, duration, factor, percent
 from xstage_tune.report.study_words import latency_words, workload_words
 from xstage_tune.report.tables import Column, TableData, render_table
@@ -91,11 +88,16 @@ def _predictions(result: EmulationResult) -> TableData:
         sections = frozenset({len(rows)})
         shown = (_ratio(ratios[name]) for name in ("emulated", "simulated", "closed_form"))
         rows.append(("interleaved over wave", *shown, "", "", ""))
-    columns = (
+    columns = [
         Column("predicted"), Column("makespan", "right"), Column("simulated", "right"),
         Column("closed form", "right"), Column("T_RS mean", "right"), Column("simulated", "right"),
         Column("closed form", "right"),
-    )  # fmt: skip
+    ]  # fmt: skip
+    as_kernels = [one.as_kernel_ns for one in result.cases]
+    if any(as_kernels):
+        columns.append(Column("as a kernel", "right"))
+        shown_as = [*(ABSENT if ns is None else duration(ns) for ns in as_kernels), ""]
+        rows = [(*row, cell) for row, cell in zip(rows, shown_as, strict=False)]
     notes = [
         f"from platform {result.request.platform.name}; in brackets how far a prediction is above what ran",
         "closed form: the steady state, of bursts that stay aligned; CTAs of a finite run drift apart",
@@ -105,14 +107,14 @@ def _predictions(result: EmulationResult) -> TableData:
             f"equation 17 with {latency_words()}; it leaves out that a run of bursts begins with free "
             "staging slots and a drained path"
         )
-    if any(shared_room_bytes(result.request.platform, flavour) < inf for flavour in STORE_FLAVOURS):
+    if any(as_kernels):
         notes.append(
-            "a skeleton loads nothing; a kernel's operands wait behind its stores too: audit says how long, "
-            "search counts it"
+            "a skeleton loads nothing; as a kernel: simulated with operands that wait behind its stores, "
+            "until all stores have arrived; search compares that"
         )
     if result.device == "simulator":
         notes.append("the device is the simulator, so it has no prediction of its own to stand beside")
-    return TableData("Predicted", columns, tuple(rows), tuple(notes), sections)
+    return TableData("Predicted", tuple(columns), tuple(rows), tuple(notes), sections)
 
 
 def _residuals(result: EmulationResult) -> TableData:
@@ -205,7 +207,10 @@ def _notes(result: EmulationResult) -> tuple[str, ...]:
     if isinstance(request.config, AttentionConfig):
         notes.append("until the last store is accepted; a kernel ends when it has arrived (profile, search)")
         if request.config.paces_stores:
-            notes.append("a skeleton stores a tile at once; this kernel spreads it over the next Q-loop")
+            notes.append(
+                "T_RS: of the issue role, which stores a tile at once; this kernel spreads it over the next "
+                "Q-loop"
+            )
     if not request.dependencies:
         notes.append("Linear-2 ran as if its inputs were ready")
     if marks.lead_knee_rows is not None and request.sweep and request.sweep.key == "lead":
