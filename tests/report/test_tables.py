@@ -78,6 +78,65 @@ def test_a_word_longer_than_its_column_folds_and_keeps_every_character() -> None
     assert digest in squeezed(stream.getvalue())
 
 
+def on_terminal(data: TableData, width: int) -> list[str]:
+    """Lines of a table on a terminal of ``width`` columns."""
+    stream = io.StringIO()
+    Console(file=stream, width=width, force_terminal=True, color_system=None).print(render_table(data))
+    return [line.rstrip() for line in stream.getvalue().splitlines()]
+
+
+WIDE = TableData(
+    "wide",
+    (Column("tokens", "right"), *(Column(f"time {number}", "right") for number in range(8)), Column("why")),
+    tuple(
+        (f"{tokens:,}", *(f"{tokens / 7 + number:.2f} us" for number in range(8)), why)
+        for tokens, why in (
+            (1024, ""),
+            (65536, "of 132 producers, the last 12 us wait for 1.25 MiB of others"),
+        )
+    ),
+    notes=(
+        "the stores of the last round of tiles drain in a time of exactly the 57.24 us that no Q-loop hides",
+    ),
+    sections=frozenset({1}),
+)
+
+
+@pytest.mark.parametrize("width", [60, 80, 100])
+def test_a_table_wider_than_the_terminal_is_blocks_that_each_begin_with_the_first_column(width: int) -> None:
+    lines = on_terminal(WIDE, width)
+    assert max(map(len, lines)) <= width
+    heads = [line for line in lines if "tokens" in line]
+    assert len(heads) > 1
+    assert [name for head in heads for name in re.findall(r"time \d|why", head)] == [
+        column.heading for column in WIDE.columns[1:]
+    ]
+    assert sum(line.lstrip().startswith("65,536") for line in lines) == len(heads)
+
+
+@pytest.mark.parametrize("width", [60, 80, 100])
+def test_no_number_parts_from_its_unit_and_none_breaks_on_a_terminal(width: int) -> None:
+    text = "\n".join(on_terminal(WIDE, width))
+    for row in WIDE.rows:
+        for cell in row[:-1]:
+            assert cell in text
+    for quantity in ("132 producers,", "12 us", "1.25 MiB", "57.24 us"):
+        assert quantity in text
+
+
+def test_a_block_leaves_out_rows_that_it_has_nothing_of() -> None:
+    lines = on_terminal(WIDE, 60)
+    last = lines[next(place for place, line in enumerate(lines) if "why" in line) :]
+    assert any(line.startswith("65,536") for line in last)
+    assert not any("1,024" in line for line in last)
+
+
+def test_a_table_that_fits_the_terminal_is_one() -> None:
+    stream = io.StringIO()
+    Console(file=stream, width=240).print(render_table(WIDE))
+    assert on_terminal(WIDE, 240) == [line.rstrip() for line in stream.getvalue().splitlines()]
+
+
 def test_sm_ids_of_every_group_survive_folding() -> None:
     stream = io.StringIO()
     arbitration = table_titled(results.platform(), "Arbitration")

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from rich import box
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.table import Table
 from rich.text import Text
 
 #: Columns of output that goes to a file or a pipe: wide enough that no cell folds.
 PIPE_WIDTH = 240
+_BETWEEN = 3  # between two columns
+_TEXT_PART = 3  # a column of text is folded to no less than this part of the terminal
+#: Where a line may break: not between a number and its unit.
+_BREAK = re.compile(r"(?<!\d)\s+|\s+(?![A-Za-z])")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +54,101 @@ def result_console() -> Console:
 
 
 def render_table(data: TableData) -> RenderableType:
-    """``data`` for a terminal; cells fold rather than lose text."""
+    """``data`` for a console: one table, or on a narrower terminal blocks of columns one below the other.
+
+    Each block begins with the first column; those after the first leave out rows that they have nothing of.
+    Cells and headings break between words only, and never between a number and its unit.
+    """
+    return _Fitted(data)
+
+
+@dataclass(frozen=True, slots=True)
+class _Fitted:
+    """A table that takes the form its console has room for."""
+
+    data: TableData
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        data, width = self.data, options.max_width
+        yield Text(data.title, style="bold cyan", overflow="fold")
+        whole = _natural_widths(data)
+        if not console.is_terminal or _joined_width(whole) <= width:
+            yield _table(data, dict(enumerate(whole)))
+            yield from (Text(note, style="dim", overflow="fold") for note in data.notes)
+            return
+        for number, block in enumerate(_blocks(data, width)):
+            yield from [Text()] if number else []
+            told = [row for row in data.rows if not number or any(row[index] for index in [*block][1:])]
+            yield _table(replace(data, rows=tuple(told)), block, folded=True)
+        yield from (Text(_fold(note, width), style="dim", overflow="fold") for note in data.notes)
+
+
+def _table(data: TableData, widths: dict[int, int], *, folded: bool = False) -> Table:
+    """The columns in ``widths``, by index; ``folded`` to them by us, which knows units, and not by rich."""
+
+    def text(cell: str, column: int) -> Text:
+        return Text(_fold(cell, widths[column]) if folded else cell)
+
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold")
-    for column in data.columns:
-        table.add_column(Text(column.heading), justify=column.align, overflow="fold")
+    for column in widths:
+        shown = data.columns[column]
+        table.add_column(text(shown.heading, column), justify=shown.align, overflow="fold")
     for index, row in enumerate(data.rows):
         if index in data.sections:
             table.add_section()
-        table.add_row(*(Text(cell) for cell in row))
-    notes = [Text(note, style="dim", overflow="fold") for note in data.notes]
-    return Group(Text(data.title, style="bold cyan", overflow="fold"), table, *notes)
+        table.add_row(*(text(row[column], column) for column in widths))
+    return table
+
+
+def _blocks(data: TableData, width: int) -> list[dict[int, int]]:
+    """The columns of each block by index, and how wide each is; text gives way, and takes what is left."""
+    whole = _natural_widths(data)
+    least = [
+        max(_longest_word(data, index), min(whole[index], width // _TEXT_PART))
+        if column.align == "left"
+        else whole[index]
+        for index, column in enumerate(data.columns)
+    ]
+    blocks = [[0]]
+    for index in range(1, len(least)):
+        if len(blocks[-1]) > 1 and _joined_width([least[each] for each in [*blocks[-1], index]]) > width:
+            blocks.append([0])
+        blocks[-1].append(index)
+    return [_widened({index: least[index] for index in block}, whole, width) for block in blocks]
+
+
+def _widened(least: dict[int, int], whole: Sequence[int], width: int) -> dict[int, int]:
+    """``least`` with the room that is left of ``width``, at most as wide as ``whole``."""
+    left, widths = max(0, width - _joined_width(least.values())), {}
+    for index, narrow in least.items():
+        widths[index] = min(whole[index], narrow + left)
+        left -= widths[index] - narrow
+    return widths
+
+
+def _cells(data: TableData, index: int) -> list[str]:
+    return [data.columns[index].heading, *(row[index] for row in data.rows)]
+
+
+def _natural_widths(data: TableData) -> list[int]:
+    return [max(map(len, _cells(data, index))) for index in range(len(data.columns))]
+
+
+def _longest_word(data: TableData, index: int) -> int:
+    return max(len(word) for cell in _cells(data, index) for word in _BREAK.split(cell))
+
+
+def _joined_width(widths: Collection[int]) -> int:
+    return sum(widths) + _BETWEEN * (len(widths) - 1)
+
+
+def _fold(text: str, width: int) -> str:
+    """``text`` in lines of at most ``width``, as far as its words allow."""
+    lines = [""]
+    for word in _BREAK.split(text):
+        longer = f"{lines[-1]} {word}" if lines[-1] else word
+        if lines[-1] and len(longer) > width:
+            lines.append(word)
+        else:
+            lines[-1] = longer
+    return "\n".join(lines)
