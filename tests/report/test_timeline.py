@@ -61,7 +61,7 @@ def test_bars_lie_in_the_window_and_a_role_does_one_thing_at_a_time(pair: tuple[
 
 def test_window_is_where_the_queue_holds_most(pair: tuple[Case, Case]) -> None:
     for case in pair:
-        length_ns = case.run.makespan_ns / 7
+        length_ns = case.run.end_ns / 7
         window = fullest_window(case, length_ns)
         series = occupancy(case.run)
 
@@ -69,14 +69,14 @@ def test_window_is_where_the_queue_holds_most(pair: tuple[Case, Case]) -> None:
             grid = np.linspace(begin_ns, begin_ns + length_ns, 4001)
             return float(np.interp(grid, series.time_ns, series.value).mean())
 
-        rivals = np.linspace(0.0, case.run.makespan_ns - length_ns, 60)
+        rivals = np.linspace(0.0, case.run.end_ns - length_ns, 60)
         # The window begins at a breakpoint, so a rival between two of them may hold a little more.
         assert held(window.begin_ns) >= 0.99 * max(held(begin) for begin in rivals)
-        assert window.end_ns <= case.run.makespan_ns + 1e-6
+        assert window.end_ns <= case.run.end_ns + 1e-6
 
 
 def test_a_window_longer_than_the_launch_begins_with_it(pair: tuple[Case, Case]) -> None:
-    assert fullest_window(pair[0], 2 * pair[0].run.makespan_ns).begin_ns == 0.0
+    assert fullest_window(pair[0], 2 * pair[0].run.end_ns).begin_ns == 0.0
 
 
 def test_whole_launches_share_their_axes(pair: tuple[Case, Case]) -> None:
@@ -86,12 +86,12 @@ def test_whole_launches_share_their_axes(pair: tuple[Case, Case]) -> None:
     assert panels[0].y == panels[1].y
     assert panels[2].y == panels[3].y
     for panel, case in zip(panels, pair, strict=False):
-        assert panel.series[0].x[-1] <= case.run.makespan_ns
+        assert panel.series[0].x[-1] <= case.run.end_ns
 
 
 def test_activity_and_waits_account_for_every_mainloop(pair: tuple[Case, Case]) -> None:
     for case in pair:
-        busy_ns = case.tensor_active() * case.run.makespan_ns * case.run.streams.sms
+        busy_ns = case.tensor_active() * case.run.end_ns * case.run.streams.sms
         assert busy_ns == pytest.approx(case.run.streams.mainloop_ns.sum())
         assert 0.0 <= case.queue_full() <= 1.0
 

@@ -95,7 +95,7 @@ def test_activity_adds_up_to_the_mainloops(launch: tuple[Streams, DrainModel]) -
     streams, drain = launch
     run = simulate(streams, drain, PipelineConfig(staging_slots=1))
     activity = tensor_activity(run, bins=7)
-    busy_ns = activity.value.sum() * run.makespan_ns / 7 * streams.sms
+    busy_ns = activity.value.sum() * run.end_ns / 7 * streams.sms
     assert busy_ns == pytest.approx(streams.mainloop_ns.sum(), rel=1e-9)
     assert activity.value.min() >= -1e-12
     assert activity.value.max() <= 1 + 1e-12

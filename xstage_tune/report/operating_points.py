@@ -8,7 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from xstage_tune.audit.bursts import BurstTerms
+from xstage_tune.audit.prediction import visible_after
 from xstage_tune.audit.run import Audit
+from xstage_tune.configs.schema import AttentionConfig
 from xstage_tune.model import burst_gap
 from xstage_tune.report.drawing import Drawing
 from xstage_tune.report.figure import Axis, Floats, Panel, Plate
@@ -35,6 +37,44 @@ class OperatingPoint:
     def label(self) -> str:
         return self.chosen.label
 
+    @property
+    def hands_stores_over(self) -> bool:
+        """Whether others store what the role that computes has staged."""
+        return isinstance(self.audit.config, AttentionConfig) and self.audit.config.hands_stores_over
+
+    @property
+    def paces_stores(self) -> bool:
+        """Whether those spread a tile's stores over the next mainloop."""
+        return isinstance(self.audit.config, AttentionConfig) and self.audit.config.paces_stores
+
+    def issue_ns(self, gap_ns: Floats) -> Floats:
+        """Equation 3 at other gaps, of which paced stores take the same part as of its own."""
+        burst = self.audit.burst
+        pace = gap_ns / self.gap_ns if self.paces_stores else np.ones_like(gap_ns)
+        return burst_gap.issue_ns(
+            gap_ns=gap_ns,
+            free_issue_ns=burst.free_issue_ns.value * pace,
+            volume_bytes=burst.volume_bytes.value,
+            drain_bytes_per_s=burst.drain_bytes_per_s.value,
+        )
+
+    def period_ns(self, gap_ns: Floats) -> Floats:
+        """T_iss + G; where others store beside the next mainloop, the longest of G, T_iss and V/R."""
+        if not self.hands_stores_over:
+            return gap_ns + self.issue_ns(gap_ns)
+        return np.maximum(np.maximum(gap_ns, self.audit.burst.drain_ns.value), self.issue_ns(gap_ns))
+
+    def coupled_period_ns(self, gap_ns: Floats) -> Floats:
+        """The same of an issuer that waits for completion; T_lat counts where others store."""
+        burst = self.audit.burst
+        if self.hands_stores_over:
+            return np.maximum(gap_ns, visible_after(burst).value)
+        return burst_gap.completion_coupled_period_ns(
+            gap_ns=gap_ns,
+            volume_bytes=burst.volume_bytes.value,
+            drain_bytes_per_s=burst.drain_bytes_per_s.value,
+        )
+
 
 def operating_plate(points: Sequence[OperatingPoint]) -> Plate:
     """Issue time and period against the gap for each distinct burst, and each config's place on them."""
@@ -51,39 +91,45 @@ def _issue_panel(points: Sequence[OperatingPoint]) -> Panel:
     for owner in _distinct_bursts(points):
         burst = owner.audit.burst
         gaps_ns = _gaps(points, burst)
-        drawing.add(f"law of {owner.label}", "line", owner.chosen.colour, gaps_ns, _issue_ns(burst, gaps_ns))
+        drawing.add(f"law of {owner.label}", "line", owner.chosen.colour, gaps_ns, owner.issue_ns(gaps_ns))
         corner = np.array([burst.recovery_gap_ns.value])
-        drawing.add(f"G* of {owner.label}", "corner", owner.chosen.colour, corner, _issue_ns(burst, corner))
+        drawing.add(f"G* of {owner.label}", "corner", owner.chosen.colour, corner, owner.issue_ns(corner))
         drawing.explain(f"{_burst_label(burst)}, G* = {duration(corner[0])}", "corner", owner.chosen.colour)
     for point in points:
         at = np.array([point.gap_ns])
         label = f"{point.label}, G = {duration(point.gap_ns)}"
-        drawing.add_explained(label, "points", point.chosen.colour, at, _issue_ns(point.audit.burst, at))
-    drawing.explain_marks(line="max(T0, V/R - G), eq. 3")
+        drawing.add_explained(label, "points", point.chosen.colour, at, point.issue_ns(at))
+    paced = "; paced stores: T0 is the pace" if any(point.paces_stores for point in points) else ""
+    drawing.explain_marks(line=f"max(T0, V/R - G), eq. 3{paced}")
     return drawing.panel("a", "Issue time against gap")
 
 
 def _period_panel(points: Sequence[OperatingPoint]) -> Panel:
-    drawing = Drawing(_GAP, Axis("period T_iss + G", "duration_ns", "linear"))
+    drawing = Drawing(_GAP, Axis("period", "duration_ns", "linear"))
     for owner in _distinct_bursts(points):
         burst = owner.audit.burst
         gaps_ns = _gaps(points, burst)
-        coupled_ns = burst_gap.completion_coupled_period_ns(
-            gap_ns=gaps_ns,
-            volume_bytes=burst.volume_bytes.value,
-            drain_bytes_per_s=burst.drain_bytes_per_s.value,
+        drawing.add(
+            f"completion-coupled, {owner.label}",
+            "dashed",
+            owner.chosen.colour,
+            gaps_ns,
+            owner.coupled_period_ns(gaps_ns),
         )
-        period_ns = gaps_ns + _issue_ns(burst, gaps_ns)
-        drawing.add(f"completion-coupled, {owner.label}", "dashed", owner.chosen.colour, gaps_ns, coupled_ns)
-        drawing.add(f"max law of {owner.label}", "line", owner.chosen.colour, gaps_ns, period_ns)
+        drawing.add(
+            f"max law of {owner.label}", "line", owner.chosen.colour, gaps_ns, owner.period_ns(gaps_ns)
+        )
         label = f"{_burst_label(burst)}, V/R = {duration(burst.drain_ns.value)}"
         drawing.explain(label, "line", owner.chosen.colour)
     for point in points:
         at = np.array([point.gap_ns])
-        period_ns = at + _issue_ns(point.audit.burst, at)
+        period_ns = point.period_ns(at)
         label = f"{point.label}, {duration(period_ns[0])}"
         drawing.add_explained(label, "points", point.chosen.colour, at, period_ns)
-    drawing.explain_marks(line="max(T0 + G, V/R)", dashed="completion-coupled, G + V/R")
+    drawing.explain_marks(
+        line=_laws(points, "max(T0 + G, V/R)", "max(G, V/R)"),
+        dashed=f"completion-coupled, {_laws(points, 'G + V/R', 'max(G, V/R + T_lat)')}",
+    )
     return drawing.panel("b", "Period against gap")
 
 
@@ -103,13 +149,13 @@ def _gaps(points: Sequence[OperatingPoint], burst: BurstTerms) -> Floats:
     return np.union1d(np.linspace(0.0, last_ns, _GRID_POINTS), [corner_ns])
 
 
-def _issue_ns(burst: BurstTerms, gap_ns: Floats) -> Floats:
-    return burst_gap.issue_ns(
-        gap_ns=gap_ns,
-        free_issue_ns=burst.free_issue_ns.value,
-        volume_bytes=burst.volume_bytes.value,
-        drain_bytes_per_s=burst.drain_bytes_per_s.value,
-    )
+def _laws(points: Sequence[OperatingPoint], own: str, handed_over: str) -> str:
+    """Which law lines show: of configs that store themselves, and of those whose stores others issue."""
+    found = {point.hands_stores_over for point in points}
+    named = [own] if False in found else []
+    if True in found:
+        named.append(f"handed over: {handed_over}" if named else handed_over)
+    return "; ".join(named)
 
 
 def _burst_label(burst: BurstTerms) -> str:

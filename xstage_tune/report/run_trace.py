@@ -73,6 +73,7 @@ def traced_answer(study: StudyCase) -> TracedLaunch:
         args={"config": answer.config.model_dump(mode="json"), "simulated_on": study.platform.name},
         spans=len(table.spans),
         tables=lambda: {0: table},
+        least_ns=run.end_ns,
         counters=(Counter("queue occupancy", "bytes", queue.time_ns, queue.value),),
     )
 

@@ -89,10 +89,22 @@ def _design_test(study: StudyCase) -> Block:
             "Each config at its gap and burst on the law of the calibrated platform. Left of G* remote "
             "stores are issued faster than they drain, and the issue role waits; from G* on issue is back at "
             "T0. Dashed: an issuer that waits until its stores are visible pays V/R in every period."
+            f"{_beside_words(points)}"
         ),
         tables=tuple(
             replace(verdict_table(point.audit), title=f"Design test: {point.chosen.title}") for point in shown
         ),
+    )
+
+
+def _beside_words(points: Sequence[OperatingPoint]) -> str:
+    """Of the configs whose stores others issue."""
+    names = [point.label for point in points if point.hands_stores_over]
+    if not names:
+        return ""
+    return (
+        f" Of {' and '.join(names)} others store beside the next Q-loop, spread over it unless they copy: "
+        "the period is G as long as that drains a burst, and waiting for visibility may cost nothing."
     )
 
 
@@ -128,10 +140,21 @@ def _activity(pair: tuple[Case, Case]) -> Block:
     return Block(
         figure=activity_plate(pair),
         caption=(
-            f"Whole launches on one time axis: {duration(left.run.makespan_ns)} under {left.label}, "
-            f"{duration(right.run.makespan_ns)} under {right.label}. While the queue is at its capacity, "
-            "issue runs at the drain rate and the Tensor Cores fall behind."
+            f"Whole launches on one time axis, until all stores have drained: {duration(left.run.end_ns)} "
+            f"under {left.label}, {duration(right.run.end_ns)} under {right.label}. {_full_words(pair)}"
         ),
+    )
+
+
+def _full_words(pair: tuple[Case, Case]) -> str:
+    """Whose queue is at its capacity, and what that does."""
+    shares = [(percent(100 * case.queue_full(), 1), case.label) for case in pair]
+    full = [f"{share} of the time under {label}" for share, label in shares if share != percent(0.0, 1)]
+    if not full:
+        return "The queue is at its capacity in neither."
+    return (
+        f"The queue is at its capacity {' and '.join(full)}: issue then runs at the drain rate, and the "
+        "Tensor Cores fall behind."
     )
 
 
@@ -141,9 +164,15 @@ def _distributions(cases: Sequence[Case]) -> Block:
         figure=distribution_plate(cases),
         caption=(
             "(a) How long the remote stores of a tile occupy the issue role: a curve that rises at once is "
-            "free of backpressure. (b) What of it reaches the Tensor Cores, by how long they wait."
+            f"free of backpressure. {_handed_over_words(cases)}(b) What of it reaches the Tensor Cores, by "
+            "how long they wait."
         ),
     )
+
+
+def _handed_over_words(cases: Sequence[Case]) -> str:
+    names = [case.label for case in cases if case.hands_stores_over]
+    return f"Of {' and '.join(names)} it is the staging: others store the tile. " if names else ""
 
 
 def _residuals(study: StudyCase, workload: AttentionWorkload) -> Block:
@@ -156,13 +185,14 @@ def _residuals(study: StudyCase, workload: AttentionWorkload) -> Block:
         heading="Residual against sequence length",
         figure=residual_plate(workload, simulated, predicted),
         caption=(
-            f"E_res = T_fused - T_FA of the default, {config.label}. Lines: closed forms in the steady state "
-            "(equations 17 to 19). Points: simulated launches, whose CTAs drift apart and so wait for less; "
-            "T_FA is the same launch without remote stores. Waiting for completion exposes more with every "
-            "output tile; the X-Stage issuer exposes its issue."
+            f"E_res = T_fused - T_FA of the default, {config.label}, until its last store is issued: "
+            "what then drains comes on top. Lines: closed forms in the steady state (equations 17 to "
+            "19). Points: simulated launches, whose CTAs drift apart and so wait for less; T_FA is the same "
+            "launch without remote stores. Waiting for completion exposes more with every output tile; the "
+            "X-Stage issuer exposes its issue."
         ),
     )
 
 
 def _waiting(case: Case) -> float:
-    return float(case.run.stall_ns.sum()) / (case.run.makespan_ns * case.run.streams.sms)
+    return float(case.run.stall_ns.sum()) / (case.run.end_ns * case.run.streams.sms)

@@ -77,7 +77,7 @@ def activity_plate(cases: tuple[Case, Case]) -> Plate:
 def fullest_window(case: Case, length_ns: float) -> Window:
     """The part of ``length_ns`` in which the queue holds most on average; the earliest of equal ones."""
     series = occupancy(case.run)
-    last_ns = max(0.0, case.run.makespan_ns - length_ns)
+    last_ns = max(0.0, case.run.end_ns - length_ns)
     steps = np.diff(series.time_ns) * (series.value[:-1] + series.value[1:]) / 2
     held = np.concatenate(([0.0], np.cumsum(steps)))
     begins = np.union1d(series.time_ns[series.time_ns <= last_ns], [last_ns])
@@ -89,7 +89,7 @@ def fullest_window(case: Case, length_ns: float) -> Window:
 def _window_length_ns(cases: Sequence[Case]) -> float:
     """Long enough for a number of tiles of either launch, at most the longer launch."""
     tiles_ns = _TILES_IN_WINDOW * max(float(np.median(case.run.streams.mainloop_ns)) for case in cases)
-    return min(tiles_ns, max(case.run.makespan_ns for case in cases))
+    return min(tiles_ns, max(case.run.end_ns for case in cases))
 
 
 def _shown_sms(case: Case) -> list[int]:
@@ -108,7 +108,7 @@ def _lanes(key: str, case: Case, window: Window, sms: Sequence[int]) -> LanePane
         x=window_axis(window),
         lanes=sm_lanes(sms),
         bars=span_bars(pipeline_spans(case.run), case.run.streams.first, case.linear2, window, sms),
-        note=f"from {duration(window.begin_ns)} on, of a launch of {duration(case.run.makespan_ns)}",
+        note=f"from {duration(window.begin_ns)} on, of a launch of {duration(case.run.end_ns)}",
     )
 
 

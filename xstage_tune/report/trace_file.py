@@ -53,7 +53,7 @@ class TracedLaunch:
 
     ``tables`` is called when the launch is written, so that a long run is never in memory as a whole;
     ``spans`` is how many they hold. Of a CTA whose warpgroups each have a lane, ``lanes_per_cta`` follow each
-    other.
+    other. The launch lasts until its last span has ended, and ``least_ns`` where its stores drain longer.
     """
 
     name: str
@@ -62,6 +62,7 @@ class TracedLaunch:
     tables: Callable[[], Mapping[int, SpanTable]]
     counters: tuple[Counter, ...] = ()
     lanes_per_cta: int = 1
+    least_ns: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +144,8 @@ class _Trace:
         start_ns = 0
         for launch in launches:
             spans = _flatten(launch.tables())
-            length_ns = int((spans["begin_ns"] + spans["duration_ns"]).max(initial=0))
+            last_ns = int((spans["begin_ns"] + spans["duration_ns"]).max(initial=0))
+            length_ns = max(last_ns, round(launch.least_ns))
             yield _slice(_LAUNCHES_PID, 1, launch.name, start_ns, length_ns, _json(launch.args))
             kept = spans[: self.most_of_each]
             self.written += kept.size

@@ -116,14 +116,14 @@ def occupancy(run: PipelineRun, samples: int | None = None) -> Series:
 
 
 def tensor_activity(run: PipelineRun, bins: int) -> Series:
-    """Fraction of the SMs whose mainloop runs, averaged over each of ``bins`` equal parts of the makespan.
+    """Fraction of the SMs whose mainloop runs, averaged over each of ``bins`` equal parts of the launch.
 
     ``time_ns`` holds the middle of each part. Waits for a slot or a counter are not activity.
     """
     times, offset = run.times, run.streams.slot_offset_ns
     begins = np.concatenate((times.begin, times.begin + offset + times.stall))
     ends = np.concatenate((times.begin + offset, times.end))
-    edges = np.linspace(0.0, run.makespan_ns, bins + 1)
+    edges = np.linspace(0.0, run.end_ns, bins + 1)
     active = _time_before(edges, begins) - _time_before(edges, ends)
     value = np.diff(active) / (np.diff(edges) * run.streams.sms)
     return Series((edges[:-1] + edges[1:]) / 2, value)
