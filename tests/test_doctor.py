@@ -15,6 +15,7 @@ import pytest
 from tests.conftest import RunCli
 from tests.devices.fake_nvml import FakeNvml
 from tests.h200 import H200
+from xstage_tune.assets import data_dir
 from xstage_tune.devices.archive import new_archive
 from xstage_tune.devices.base import (
     BurstPoint,
@@ -389,6 +390,24 @@ def test_damaged_recording_fails_and_offers_no_replay(tmp_path: Path) -> None:
     report = run_checks()
     assert row(report, "recording.torn").status == "fail"
     assert report.commands == ("xstage-tune calibrate --device replay:good",)
+
+
+def test_damaged_profile_run_fails(tmp_path: Path) -> None:
+    shipped = (data_dir("profiles") / "recordings/h200-host.xsprof").read_bytes()
+    folder = tmp_path / "profiles/recordings"
+    folder.mkdir(parents=True)
+    (folder / "good.xsprof").write_bytes(shipped)
+    (folder / "torn.xsprof").write_bytes(shipped[: len(shipped) // 2])
+    damaged = bytearray(shipped)
+    damaged[200] ^= 0xFF  # in the spans of a launch, far from the manifest
+    (folder / "spans.xsprof").write_bytes(damaged)
+    report = run_checks()
+    good = row(report, "profile.good")
+    assert (good.status, good.advice) == ("ok", "")
+    assert good.seen.startswith("308 launches, NVIDIA H200, kernels ")
+    for name in ("profile.torn", "profile.spans"):
+        assert row(report, name).status == "fail"
+        assert "record anew with: xstage-tune profile --record FILE" in row(report, name).advice
 
 
 def test_recording_asked_for_by_name_is_the_device(tmp_path: Path) -> None:

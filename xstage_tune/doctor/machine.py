@@ -8,12 +8,15 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from xstage_tune.assets import data_dir
-from xstage_tune.devices.archive import Archive
+from xstage_tune.devices import attention_recording, skeleton_recording
+from xstage_tune.devices.archive import Archive, ArchiveKind
+from xstage_tune.devices.attention_recording import PROFILE
 from xstage_tune.devices.burst_recording import CALIBRATION
 from xstage_tune.devices.cuda.cache import cache_folder
 from xstage_tune.devices.cuda.compiler import compile_kernel
 from xstage_tune.devices.cuda.variants import VERIFY
-from xstage_tune.devices.skeleton_recording import EMULATION, recorded_totals
+from xstage_tune.devices.launch_recording import Launch, LaunchManifest
+from xstage_tune.devices.skeleton_recording import EMULATION
 from xstage_tune.doctor.report import Check
 from xstage_tune.errors import DeviceError, XStageError
 from xstage_tune.platforms.loader import list_platforms, load_platform
@@ -126,29 +129,50 @@ def shipped_recordings() -> list[str]:
 
 
 def check_recordings() -> Iterator[Check]:
-    """Whether every run of every shipped calibration and emulation can be read."""
+    """Whether every run of every shipped calibration, emulation and profile run can be read."""
     names = shipped_recordings()
     if not names:
         yield Check("recordings", "warn", "none is shipped", "pip install --force-reinstall xstage-tune")
     for name in names:
         yield _recording(name, data_dir("profiles") / "recordings" / f"{name}{CALIBRATION.suffix}")
-    for file in sorted((data_dir("profiles") / "recordings").glob(f"*{EMULATION.suffix}")):
-        yield _emulation(file)
+    folder = data_dir("profiles") / "recordings"
+    for file in sorted(folder.glob(f"*{EMULATION.suffix}")):
+        yield _launches(f"emulation.{file.stem}", file, EMULATION, _read_skeleton)
+    for file in sorted(folder.glob(f"*{PROFILE.suffix}")):
+        yield _launches(f"profile.{file.stem}", file, PROFILE, _read_profiled)
 
 
-def _emulation(file: Path) -> Check:
-    name = f"emulation.{file.stem}"
+def _launches(
+    name: str,
+    file: Path,
+    kind: ArchiveKind[LaunchManifest[Launch]],
+    read: Callable[[Archive[LaunchManifest[Launch]], int], object],
+) -> Check:
+    """Whether the recording is whole; ``read`` takes all that it keeps of one launch."""
     try:
-        recording = Archive(file, EMULATION)
+        recording = Archive(file, kind)
         launches = len(recording.manifest.launches)
         for number in range(launches):
-            recording.table(number)
-            recorded_totals(recording, number)
+            read(recording, number)
         recording.close()
     except XStageError as error:
         return Check(name, "fail", error.message, error.hint)
     size = file.stat().st_size
     return Check(name, "ok", f"{launches} launches, {recording.manifest.identity}, {size} bytes, all whole")
+
+
+def _read_skeleton(
+    recording: Archive[LaunchManifest[skeleton_recording.RecordedLaunch]], number: int
+) -> None:
+    recording.table(number)
+    skeleton_recording.recorded_totals(recording, number)
+
+
+def _read_profiled(
+    recording: Archive[LaunchManifest[attention_recording.RecordedLaunch]], number: int
+) -> None:
+    if recording.manifest.launches[number].figures.what == "spans":
+        recording.table(number)
 
 
 def _recording(name: str, file: Path) -> Check:
