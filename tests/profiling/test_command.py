@@ -233,6 +233,7 @@ def test_a_recorded_run_replays_number_for_number(
     live = profiled(run_cli, *sweep, "--record", str(file))
     replayed = profiled(run_cli, "--device", f"replay:{file}")
     assert replayed.pop("device") == live.pop("device") + ", replayed"
+    assert (live.pop("platform_recorded"), replayed.pop("platform_recorded")) == (False, True)
     for result in (live, replayed):
         del result["run_id"]
     assert replayed == live
@@ -256,6 +257,46 @@ def test_a_recorded_run_is_compared_with_another_calibration(
     before, after = (one["predicted_beside_measured"]["residual_ns"] for one in (live, point))
     assert after["measured"] == before["measured"]
     assert after["closed_form"] > 1.5 * before["closed_form"]
+
+
+def test_the_calibration_behind_the_predictions_is_named(
+    run_cli: RunCli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use(monkeypatch, ScriptedProfiles())
+    file, changed = tmp_path / "run.xsprof", tmp_path / "changed.toml"
+    keys = load_platform("h200-host").model_dump(mode="json", exclude_none=True)
+    keys["drain"]["bytes_per_s"] /= 2
+    changed.write_text(tomli_w.dumps(keys))
+    live = run_cli("profile", *SMALL, *QUICK, "--record", str(file)).stdout
+    assert "predicted from platform h200-host, nothing refitted" in live
+    replay = ("--device", f"replay:{file}")
+    recorded = profiled(run_cli, *replay)
+    found = {
+        shown: profiled(run_cli, *replay, "--platform", which)
+        for shown, which in {"same": "h200-host", "other": str(changed)}.items()
+    }
+    assert [one["platform_recorded"] for one in (recorded, *found.values())] == [True, False, False]
+    assert found["same"]["platform_sha256"] == recorded["platform_sha256"]
+    assert found["other"]["platform"] == recorded["platform"]
+    assert found["other"]["platform_sha256"] != recorded["platform_sha256"]
+    shown = run_cli("profile", *replay).stdout
+    assert "predicted from platform h200-host, the one recorded, nothing refitted" in shown
+    page = tmp_path / "run.html"
+    assert run_cli("report", "--run", "latest", "-o", str(page)).exit_code == 0
+    assert "platform h200-host, the one recorded" in Page(page.read_text(encoding="utf-8")).text
+    keys["name"] = "mine"
+    changed.write_text(tomli_w.dumps(keys))
+    shown = run_cli("profile", *replay, "--platform", str(changed)).stdout
+    assert "predicted from platform mine, nothing refitted" in shown
+
+
+def test_a_sweep_names_the_calibration_behind_its_predictions(
+    run_cli: RunCli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use(monkeypatch, ScriptedProfiles())
+    sweep = (*SMALL, *QUICK, "--sweep", "tokens=1024,2048")
+    assert "predicted from platform h200-host, nothing" in run_cli("profile", *sweep).stdout
+    assert "from platform" not in run_cli("profile", *sweep, "--path", "local").stdout
 
 
 def test_every_launch_is_kept_and_shown_by_trace_and_report(

@@ -98,8 +98,10 @@ def _replay(which: str, platform: str | None, store: str | None) -> ProfileResul
 
     with closing(open_replay(which)) as device, Store.open(store) as kept:
         request = request_from_keys(device.request, device.identity)
-        if platform is not None:
-            request = replace(request, platform=load_platform(platform))
+        if platform is None:
+            request = replace(request, platform_recorded=True)
+        else:
+            request = replace(request, platform=load_platform(platform), platform_recorded=False)
         return run_session(run_profile, "profiling", device, request, kept)
 
 

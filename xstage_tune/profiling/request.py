@@ -28,6 +28,7 @@ class ProfileRequest:
         repeats: replays of each implementation.
         seed: of the inputs, and of the simulator's start times.
         sweep: of tokens; None for the workload's own.
+        platform_recorded: whether the platform is the one that a replayed recording was made with.
 
     Raises:
         UsageError: two of them do not go together.
@@ -40,6 +41,7 @@ class ProfileRequest:
     repeats: int = 12
     seed: int = 0
     sweep: Sweep | None = None
+    platform_recorded: bool = False
 
     def __post_init__(self) -> None:
         require_platform_path(self.platform, self.path)
@@ -88,6 +90,7 @@ class ProfileRequest:
             "repeats": self.repeats,
             "seed": self.seed,
             "sweep": sweep_keys(self.sweep),
+            "platform_recorded": self.platform_recorded,
         }
 
 
@@ -109,6 +112,7 @@ def request_from_keys(keys: Mapping[str, Any], origin: str) -> ProfileRequest:
             repeats=keys["repeats"],
             seed=keys["seed"],
             sweep=sweep_from_keys(keys["sweep"]),
+            platform_recorded=bool(keys.get("platform_recorded", False)),
         )
     except UsageError as error:
         where = "" if error.message.startswith(origin) else f"{origin}: "

@@ -115,8 +115,7 @@ def _predictions(result: ProfileResult, point: PointResult) -> TableData:
     notes = (
         f"in this tile order the stores of the last round drain in "
         f"{duration(point.prediction.closed.last_drain_ns)}, V/R, behind all Q-loops",
-        f"from platform {result.request.platform.name}, nothing refitted; in brackets how far a prediction "
-        "is above what was measured",
+        _platform_note(result),
         "medians over tiles; dt(M): T_RS less that of the attention alone; M*_ub: equation 20, measured with "
         "the measured sigma; H: against direct stores",
         _coupled_note(),
@@ -218,6 +217,14 @@ def _coupled_note() -> str:
     return f"completion-coupled: equation 17 with {latency_words()}"
 
 
+def _platform_note(result: ProfileResult) -> str:
+    recorded = ", the one recorded" if result.request.platform_recorded else ""
+    return (
+        f"predicted from platform {result.request.platform.name}{recorded}, nothing refitted; in brackets "
+        "how far a prediction is above what was measured"
+    )
+
+
 def _sweep_notes(result: ProfileResult) -> Iterator[str]:
     converged, ends = converged_tokens(result), result.residual_ends_tokens()
     if converged is not None:
@@ -233,6 +240,7 @@ def _sweep_notes(result: ProfileResult) -> Iterator[str]:
     yield "on the sender: E_res until the last store is issued, of a recorded launch of either"
     if result.request.predicted:
         yield _coupled_note()
+        yield _platform_note(result)
 
 
 def _point_notes(point: PointResult) -> Iterator[str]:
