@@ -185,11 +185,11 @@ def _residuals(study: StudyCase, workload: AttentionWorkload) -> Block:
         heading="Residual against sequence length",
         figure=residual_plate(workload, simulated, predicted),
         caption=(
-            f"E_res = T_fused - T_FA of the default, {config.label}, until its last store is issued: "
-            "what then drains comes on top. Lines: closed forms in the steady state (equations 17 to "
-            "19). Points: simulated launches, whose CTAs drift apart and so wait for less; T_FA is the same "
-            "launch without remote stores. Waiting for completion exposes more with every output tile; the "
-            "X-Stage issuer exposes its issue."
+            f"E_res = T_fused - T_FA of the default, {config.label}, until all stores have arrived. Lines: "
+            "closed forms in the steady state (equations 17 to 19), and the last round's drain. Points: "
+            "simulated launches, whose CTAs drift apart and so wait less; T_FA is the same launch without "
+            "remote stores. Waiting for completion exposes more with every output tile; the X-Stage issuer "
+            "exposes its issue, and the drain that no Q-loop follows."
         ),
     )
 
