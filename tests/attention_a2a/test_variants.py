@@ -10,12 +10,11 @@ from typing import Any
 import pytest
 
 from tests.attention_a2a.cases import config
-from xstage_tune.configs.attention_budget import BUILT_BLOCK_M, BUILT_BLOCK_N
+from xstage_tune.configs.attention_budget import BUILT_BLOCK_M, BUILT_BLOCK_N, BUILT_HEAD_DIMS
 from xstage_tune.configs.resources import check_config
 from xstage_tune.configs.schema import AttentionConfig
 from xstage_tune.devices.cuda.attention_variants import (
     EPOCHS,
-    HEAD_DIMS,
     KERNEL,
     SHARED_BYTES_LIMIT,
     SHIPPED,
@@ -33,7 +32,9 @@ from xstage_tune.workloads.loader import load_workload
 def paced_tiles() -> Iterator[tuple[AttentionConfig, int]]:
     """All that a search may choose on an H200, with the head dim."""
     platform = load_platform("h200-host")
-    for head_dim, block_m, block_n in product(HEAD_DIMS, BUILT_BLOCK_M["sm_90"], BUILT_BLOCK_N["sm_90"]):
+    for head_dim, block_m, block_n in product(
+        BUILT_HEAD_DIMS["sm_90"], BUILT_BLOCK_M["sm_90"], BUILT_BLOCK_N["sm_90"]
+    ):
         layer = load_workload("fa-a2a/paper", [f"head_dim={head_dim}"])
         tile = config(block_m=block_m, block_n=block_n, output_staging="dedicated-x1")
         if not check_config(tile, layer, platform).violations:

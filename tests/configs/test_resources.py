@@ -76,6 +76,7 @@ def test_fp8_promotion_doubles_hopper_accumulators() -> None:
         ),
         ({"block_m": 192, "block_n": 112, "kv_stages": 2, "output_staging": "dedicated-x1"}, 128, set()),
         ({"output_staging": "dedicated-x2", "block_n": 160}, 128, {"shared memory"}),
+        ({}, 96, {"built head dims"}),
     ],
 )
 def test_attention_tiles_on_hopper(changes: dict[str, Any], head_dim: int, broken: set[str]) -> None:

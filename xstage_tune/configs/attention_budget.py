@@ -21,11 +21,14 @@ _STORING_PRODUCER_REGISTERS = 56
 # Row maxima and sums, addresses, loop state: with fewer the compiler spills (192x144, at 160 a thread).
 _BOOKKEEPING_REGISTERS = 32
 _BARRIER_BYTES = 1024
-#: Rows and KV rows of the tiles that a family's kernel is built for, in ``kernels/attention_a2a``. One
-#: consumer warpgroup (64 rows) would leave the Tensor Core idle in its softmax. Of other families nothing is
-#: known.
+#: Head dims, and rows and KV rows of the tiles, that a family's kernel is built for, in
+#: ``kernels/attention_a2a``. One consumer warpgroup (64 rows) would leave the Tensor Core idle in its
+#: softmax. Of other families nothing is known.
+BUILT_HEAD_DIMS = {"sm_90": (64, 128)}
 BUILT_BLOCK_M = {"sm_90": (128, 192)}
 BUILT_BLOCK_N = {"sm_90": tuple(range(64, 177, 16))}
+#: Of the workload, so that a violation is one of every config.
+HEAD_DIM_LIMIT = "built head dims"
 _OUTPUT_BUFFERS = {"alias-q": 0, "alias-v": 0, "dedicated-x1": 1, "dedicated-x2": 2}
 
 
@@ -39,16 +42,19 @@ def attention_budgets(
     return shared, *_registers(config, workload, architecture, compute)
 
 
-def attention_rules(config: AttentionConfig, architecture: Architecture) -> Iterator[Violation]:
+def attention_rules(
+    config: AttentionConfig, workload: AttentionWorkload, architecture: Architecture
+) -> Iterator[Violation]:
     """Rules of shape, what is built, and that an aliased output fits into the buffer that it takes over."""
-    for knob, value, built in (
-        ("block_m", config.block_m, BUILT_BLOCK_M.get(architecture.name)),
-        ("block_n", config.block_n, BUILT_BLOCK_N.get(architecture.name)),
+    for limit, knob, value, built in (
+        (HEAD_DIM_LIMIT, "head_dim", workload.head_dim, BUILT_HEAD_DIMS.get(architecture.name)),
+        ("built tiles", "block_m", config.block_m, BUILT_BLOCK_M.get(architecture.name)),
+        ("built tiles", "block_n", config.block_n, BUILT_BLOCK_N.get(architecture.name)),
     ):
         if built is not None and value not in built:
             choices = ", ".join(map(str, built))
             message = f"{knob} = {value}: the kernel of {architecture.name} is built for {choices}"
-            yield Violation("built tiles", message, value, min(built, key=lambda one: abs(one - value)))
+            yield Violation(limit, message, value, min(built, key=lambda one: abs(one - value)))
     if config.block_m % architecture.mma_m:
         yield _mma_shape(
             f"block_m = {config.block_m} is not a multiple of the MMA's {architecture.mma_m} rows"

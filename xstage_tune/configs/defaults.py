@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import ceil
 
 from xstage_tune.configs.architecture import Architecture, architecture_of, compute_of
+from xstage_tune.configs.attention_budget import HEAD_DIM_LIMIT
 from xstage_tune.configs.megamoe_budget import OPERAND_SWIZZLE_BYTES, stage_bytes
 from xstage_tune.configs.resources import check_config
 from xstage_tune.configs.schema import AttentionConfig, KernelConfig, MegaMoeConfig, Schedule, ScheduleKind
@@ -169,6 +170,11 @@ def _first_feasible(
         if check_config(config, workload, platform).feasible:
             return config
     problem = check_config(candidates[0], workload, platform).violations[0]
+    if problem.limit_name == HEAD_DIM_LIMIT:
+        raise UsageError(
+            f"no config of '{workload.name}' can run on '{platform.name}': {problem.message}",
+            f"--set head_dim={problem.limit}, or take another platform",
+        )
     raise UsageError(
         f"workload '{workload.name}' has no default config on '{platform.name}': {problem.message}",
         "give a shape that tiles divide, or another platform",

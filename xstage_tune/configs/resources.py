@@ -45,7 +45,7 @@ def check_config(config: KernelConfig, workload: Workload, platform: PlatformPro
         rules = megamoe_rules(config, workload, architecture)
     elif isinstance(config, AttentionConfig) and isinstance(workload, AttentionWorkload):
         budgets = attention_budgets(config, workload, architecture, compute)
-        rules = attention_rules(config, architecture)
+        rules = attention_rules(config, workload, architecture)
     else:
         raise UsageError(f"a config of kind '{config.kind}' does not fit the workload '{workload.name}'")
     violations = (

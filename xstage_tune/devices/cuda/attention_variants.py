@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from xstage_tune.configs.attention_budget import BUILT_BLOCK_M, BUILT_BLOCK_N
+from xstage_tune.configs.attention_budget import BUILT_BLOCK_M, BUILT_BLOCK_N, BUILT_HEAD_DIMS
 from xstage_tune.configs.schema import AttentionConfig, OutputStaging, TileOrder
 from xstage_tune.devices.base import StoreFlavour
 from xstage_tune.devices.cuda.variants import KernelVariant
 from xstage_tune.errors import UsageError
 
 KERNEL = "attention_a2a"
-HEAD_DIMS = (64, 128)
 CONSUMER_ROWS = 64
 _THREADS = 128
 _BF16_BYTES = 2
@@ -94,7 +93,7 @@ def recording_bytes(config: AttentionConfig, head_dim: int) -> int:
 
 def _check(config: AttentionConfig, head_dim: int) -> None:
     for knob, value, built in (
-        ("head_dim", head_dim, HEAD_DIMS),
+        ("head_dim", head_dim, BUILT_HEAD_DIMS["sm_90"]),
         ("block_m", config.block_m, BUILT_BLOCK_M["sm_90"]),
         ("block_n", config.block_n, BUILT_BLOCK_N["sm_90"]),
     ):
