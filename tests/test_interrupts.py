@@ -1,4 +1,4 @@
-"""Ctrl-C: held back where it must not come, never lost, and harmless once the work is done."""
+"""Ctrl-C and SIGTERM: held back where it must not come, never lost, and harmless once the work is done."""
 
 from __future__ import annotations
 
@@ -94,12 +94,13 @@ def test_an_emulation_that_is_stopped_keeps_its_launches(tmp_path: Path) -> None
                 assert not kept or f"{kept} launches are kept in run {begun.id}" in ended.stderr
 
 
-def test_ctrl_c_after_the_result_changes_nothing() -> None:
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+def test_a_signal_after_the_result_changes_nothing(name: str) -> None:
     """CPython frees everything behind the last line of the program, the signal's default action restored."""
-    program = """
+    program = f"""
 import atexit, os, signal, sys
 from xstage_tune import cli
-atexit.register(os.kill, os.getpid(), signal.SIGINT)
+atexit.register(os.kill, os.getpid(), signal.{name})
 sys.argv = ["xstage-tune", "platforms", "list"]
 cli.entry()
 """
@@ -232,24 +233,48 @@ def test_a_thread_holds_nothing_back() -> None:
     assert entered.is_set()
 
 
-def test_an_ignored_signal_stays_ignored() -> None:
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_ignored_signal_stays_ignored(number: signal.Signals) -> None:
+    before = signal.signal(number, signal.SIG_IGN)
     try:
         with held_back():
-            signal.raise_signal(signal.SIGINT)
-        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+            signal.raise_signal(number)
+        assert signal.getsignal(number) is signal.SIG_IGN
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.signal(number, before)
 
 
-def test_a_job_in_the_background_is_deaf_to_the_terminals_ctrl_c() -> None:
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+def test_a_program_that_was_started_deaf_to_a_signal_stays_so(name: str) -> None:
+    """A job in the background is deaf to the terminal's Ctrl-C."""
     program = (
         "import os, signal\n"
-        "signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+        f"signal.signal(signal.{name}, signal.SIG_IGN)\n"
         "from xstage_tune import interrupts\n"
         "interrupts.listen()\n"
-        "os.kill(os.getpid(), signal.SIGINT)\n"
+        f"os.kill(os.getpid(), signal.{name})\n"
         "print('goes on', interrupts.asked_to_stop())\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "goes on False\n"
+
+
+def test_sigterm_is_held_back_as_ctrl_c_is() -> None:
+    program = """
+import signal, sys
+from xstage_tune import cli
+from xstage_tune.interrupts import held_back
+from xstage_tune.platforms import loader
+
+def stopped():
+    with held_back():
+        signal.raise_signal(signal.SIGTERM)
+        sys.stdout.write("block")
+    sys.stdout.write(", not behind it")
+
+loader.list_platforms = stopped
+sys.argv = ["xstage-tune", "platforms", "list"]
+cli.entry()
+"""
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (143, "block", "xstage-tune: interrupted\n")

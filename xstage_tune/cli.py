@@ -25,7 +25,7 @@ def entry() -> NoReturn:
     try:
         main()
     except KeyboardInterrupt:  # behind the command, on the way out
-        sys.exit(ExitCode.INTERRUPTED)
+        sys.exit(interrupts.exit_code())
     finally:
         interrupts.finish()
 
@@ -48,7 +48,7 @@ def main() -> NoReturn:
         if os.environ.get("XSTAGE_DEBUG"):
             raise
         code = _interrupted() if interrupts.asked_to_stop() else _internal(error)
-    sys.exit(ExitCode.INTERRUPTED if interrupts.asked_to_stop() else code)
+    sys.exit(interrupts.exit_code() if interrupts.asked_to_stop() else code)
 
 
 def _run() -> int:

@@ -1,7 +1,7 @@
 """Errors that reach the user: one line, a hint, and the exit code of the process.
 
 Exit codes: 0 ok; 1 finding (unstable measurement, bound violated, verification failed);
-2 usage; 3 environment; 4 store; 5 internal; 130 interrupted.
+2 usage; 3 environment; 4 store; 5 internal; 130 interrupted; 143 terminated.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ class ExitCode(IntEnum):
     STORE = 4
     INTERNAL = 5
     INTERRUPTED = 130
+    TERMINATED = 143
 
 
 class XStageError(Exception):
@@ -63,6 +64,6 @@ class StoreError(XStageError):
 
 
 class RunInterrupted(XStageError):  # noqa: N818 - not an error: the user's own wish
-    """The user stopped a run; what was measured is kept (exit 130)."""
+    """The user stopped a run; what was measured is kept (exit 130, or 143 if it was by SIGTERM)."""
 
     exit_code = ExitCode.INTERRUPTED

@@ -1,4 +1,6 @@
-"""Ctrl-C: it ends the program where that is safe, and is never lost.
+"""Ctrl-C and SIGTERM: they end the program where that is safe, and are never lost.
+
+SIGTERM is what Slurm, Kubernetes and ``timeout`` send, some time before they kill.
 
 Python runs a signal's handler wherever its interpreter next gets a turn, and ``KeyboardInterrupt`` comes out
 of that place. Two kinds of places are wrong for it. Native code that gave a turn to Python may go on as
@@ -14,11 +16,16 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import NoReturn
+
+from xstage_tune.errors import ExitCode
+
+_EXIT_CODES = {signal.SIGINT: ExitCode.INTERRUPTED, signal.SIGTERM: ExitCode.TERMINATED}
+
+_Handler = Callable[[int, FrameType | None], object]
 
 
 class Stopped(KeyboardInterrupt):
-    """Ctrl-C in a program that listens.
+    """Ctrl-C, or SIGTERM, in a program that listens.
 
     Not the built-in itself: once that has left an ``exec`` of text, which dataclasses and numba use, CPython
     kills the program by SIGINT at its end, whatever was caught and whatever exit code was set since.
@@ -26,31 +33,43 @@ class Stopped(KeyboardInterrupt):
 
 
 class _Asked:
-    """Whether the user has asked this process to stop."""
+    """By which signal this process was first asked to stop."""
 
-    so_far = False
+    by: signal.Signals | None = None
 
 
 def listen() -> None:
-    """Turn Ctrl-C into :class:`Stopped`, and remember it; for the program, which has the signal to itself.
+    """Turn the signals into :class:`Stopped`, and remember them; for the program, which has them to itself.
 
-    A job that a script began in the background is deaf to it, and stays so: it was not meant.
+    One that is ignored stays so: a job that a script began in the background is deaf to Ctrl-C, which was
+    not meant for it.
     """
-    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
-        signal.signal(signal.SIGINT, _stop)
-        sys.unraisablehook = _report_dropped
+    for number in _EXIT_CODES:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, _stop)
+    sys.unraisablehook = _report_dropped
 
 
 def asked_to_stop() -> bool:
-    """Whether the user has stopped the program: what fails from then on fails because of it."""
-    return _Asked.so_far
+    """Whether the program was asked to stop: what fails from then on fails because of it."""
+    return _Asked.by is not None
+
+
+def exit_code() -> ExitCode:
+    """Exit code of a program that was stopped: of SIGTERM, else of Ctrl-C."""
+    return _EXIT_CODES[_Asked.by or signal.SIGINT]
+
+
+def stopped_by() -> str:
+    """Who stopped the program, for the record."""
+    return "SIGTERM" if _Asked.by is signal.SIGTERM else "the user"
 
 
 def stop_if_asked() -> None:
     """Raise again what a callback dropped.
 
     Raises:
-        Stopped: the user has asked the program to stop.
+        Stopped: the program was asked to stop.
     """
     if asked_to_stop():
         raise Stopped
@@ -59,36 +78,49 @@ def stop_if_asked() -> None:
 def finish() -> None:
     """Let nothing change the exit code any more.
 
-    CPython gives the signal its default action back before it has freed everything, which takes tenths of a
-    second here: the program would die of a Ctrl-C then, though its work is done.
+    CPython gives the signals their default action back before it has freed everything, which takes tenths of
+    a second here: the program would die of one then, though its work is done.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for number in _EXIT_CODES:
+        signal.signal(number, signal.SIG_IGN)
 
 
 @contextmanager
 def held_back() -> Iterator[Callable[[], None]]:
-    """A block that Ctrl-C does not end but at its own end, or where it calls what it is given.
+    """A block that the signals do not end but at its own end, or where it calls what it is given.
 
-    Only the main thread has signals; elsewhere, and where they are ignored, this does nothing.
+    Only the main thread has signals; elsewhere, and where they are ignored or kill, this does nothing.
 
     Raises:
-        KeyboardInterrupt: the user stopped the program meanwhile.
+        KeyboardInterrupt: the program was asked to stop meanwhile.
     """
-    handler = signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread() or not callable(handler):
-        yield lambda: None
-        return
+    handlers: dict[int, _Handler] = {}
+    if threading.current_thread() is threading.main_thread():
+        found = {number: signal.getsignal(number) for number in _EXIT_CODES}
+        handlers = {number: handler for number, handler in found.items() if callable(handler)}
     received: list[tuple[int, FrameType | None]] = []
+    holding = True
+
+    def take(number: int, frame: FrameType | None) -> None:
+        if holding:
+            received.append((number, frame))
+        else:  # a signal came while the handlers were given back, and ended that
+            handlers[number](number, frame)
 
     def deliver() -> None:
         if received:
-            handler(*received.pop())
+            number, frame = received.pop(0)
+            received.clear()
+            handlers[number](number, frame)
 
-    signal.signal(signal.SIGINT, lambda number, frame: received.append((number, frame)))
     try:
+        for number in handlers:
+            signal.signal(number, take)
         yield deliver
     finally:
-        signal.signal(signal.SIGINT, handler)
+        holding = False
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
         deliver()
 
 
@@ -98,6 +130,9 @@ def _report_dropped(dropped: sys.UnraisableHookArgs) -> None:
         sys.__unraisablehook__(dropped)
 
 
-def _stop(number: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG001 - what a handler is given
-    _Asked.so_far = True
+def _stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - what a handler is given
+    again = asked_to_stop()
+    _Asked.by = _Asked.by or signal.Signals(number)
+    if again and number == signal.SIGTERM:
+        return  # timeout(1) sends it to the process and to its group: the second must not end the clean end
     raise Stopped

@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import os
 import resource
-import signal
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 
 from tests.calibration.fluid import Fluid, FluidDevice
 from xstage_tune import cli
 from xstage_tune.devices import open_bursts
 from xstage_tune.devices.base import BurstPoint, BurstRun
+from xstage_tune.interrupts import held_back
 
 
 class SlowDevice(FluidDevice):
@@ -29,25 +28,12 @@ class SlowDevice(FluidDevice):
     def run_bursts(self, points: Sequence[BurstPoint]) -> Iterator[BurstRun]:
         runs = super().run_bursts(points)
         while True:
-            with interrupts_held():
+            with held_back():  # inside, numba makes a SystemError of it, or crashes
                 run = next(runs, None)
             if run is None:
                 return
             time.sleep(self._seconds)
             yield run
-
-
-@contextmanager
-def interrupts_held() -> Iterator[None]:
-    """A block that Ctrl-C ends only at its end: inside, numba makes a SystemError of it, or crashes."""
-    held: list[int] = []
-    before = signal.signal(signal.SIGINT, lambda number, _: held.append(number))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-    if held:
-        raise KeyboardInterrupt
 
 
 def main() -> None:
@@ -68,7 +54,7 @@ def main() -> None:
         "--out",
         f"{store}.{os.getpid()}.toml",
     ]
-    cli.main()
+    cli.entry()
 
 
 if __name__ == "__main__":

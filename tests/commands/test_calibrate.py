@@ -289,12 +289,15 @@ def test_killed_sweep_is_stale_and_its_launches_are_whole(store: Path) -> None:
         assert opened.check().problems == ()
 
 
-def test_signal_of_the_terminal_interrupts_a_sweep(store: Path) -> None:
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["ctrl-c", "sigterm"]
+)
+def test_a_signal_interrupts_a_sweep(store: Path, number: signal.Signals, code: int) -> None:
     process = start_calibrating(store, 0.02)
     wait_for_launches(store, 3)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     stdout, stderr = process.communicate(timeout=30)
-    assert process.returncode == 130
+    assert process.returncode == code
     assert stdout == ""
     assert "are kept in run" in stderr
     assert "Traceback" not in stderr

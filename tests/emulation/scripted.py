@@ -13,7 +13,7 @@ def main() -> None:
     store, seconds = sys.argv[1], float(sys.argv[2])
     open_skeletons.open_cuda_skeletons = lambda _: ScriptedGpu(seconds=seconds)
     sys.argv = ["xstage-tune", "emulate", *SMALL, "--device", "cuda", "--repeats", "200", "--store", store]
-    cli.main()
+    cli.entry()
 
 
 if __name__ == "__main__":

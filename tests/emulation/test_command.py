@@ -344,17 +344,27 @@ def test_interrupt_keeps_what_was_measured(
 
 
 @pytest.mark.parametrize(
-    ("number", "status"), [(signal.SIGKILL, "stale"), (signal.SIGINT, "interrupted")], ids=["kill", "ctrl-c"]
+    ("number", "code", "status"),
+    [
+        (signal.SIGKILL, -9, "stale"),
+        (signal.SIGINT, 130, "interrupted"),
+        (signal.SIGTERM, 143, "interrupted"),
+    ],
+    ids=["kill", "ctrl-c", "sigterm"],
 )
-def test_a_process_that_is_stopped_loses_nothing(tmp_path: Path, number: signal.Signals, status: str) -> None:
+def test_a_process_that_is_stopped_loses_nothing(
+    tmp_path: Path, number: signal.Signals, code: int, status: str
+) -> None:
     store = tmp_path / "stopped.db"
     process = start("tests.emulation.scripted", str(store), "0.02")
     wait_for_launches(store, 3)
     process.send_signal(number)
     _, stderr = process.communicate(timeout=30)
+    assert process.returncode == code
     assert "Traceback" not in stderr
     with Store.open(store) as opened:
         run = opened.run()
         assert run.status == status
+        assert status == "stale" or run.error == f"interrupted by {'SIGTERM' if code == 143 else 'the user'}"
         assert len(opened.launches(run.id)) >= 3
         assert opened.check().problems == ()

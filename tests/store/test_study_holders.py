@@ -98,6 +98,25 @@ def test_a_holder_on_another_host_that_is_long_silent_counts_as_dead(
     store.studies.add_trial(study, number=0, state="cut", params={})
 
 
+def test_the_state_of_a_study_tells_the_living_from_the_dead(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def state(study: str) -> str:
+        return store.studies.state(store.studies.get(study))
+
+    here = add_study(store)
+    assert state(here) == f"it is running, in process {current_process().pid} on {current_process().host}"
+    with monkeypatch.context() as patch:
+        patch.setattr(studies, "has_ended", lambda _: True)
+        assert state(here) == "the process that searched it ended without finishing it"
+    store.studies.end(here, "interrupted")
+    assert state(here) == "it is interrupted"
+    heard = held_elsewhere(store, monkeypatch, silent=timedelta(minutes=5))
+    assert state(heard) == "it is running, in process 4711 on node-7"
+    silent = held_elsewhere(store, monkeypatch, silent=timedelta(hours=1))
+    assert re.fullmatch(r"nothing was heard of process 4711 on node-7 since .* UTC", state(silent))
+
+
 def test_a_trial_is_a_sign_of_life(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     study = held_elsewhere(store, monkeypatch, silent=timedelta(hours=1))
     with monkeypatch.context() as patch:

@@ -15,6 +15,7 @@ from xstage_tune.devices.attention_profiles import ProfileLaunch
 from xstage_tune.devices.base import BurstRun, DeviceDescription
 from xstage_tune.devices.skeletons import SkeletonRun
 from xstage_tune.errors import StoreError, XStageError
+from xstage_tune.interrupts import stopped_by
 from xstage_tune.provenance import git_state
 from xstage_tune.spans import SpanTable
 from xstage_tune.store.database import Database
@@ -167,7 +168,7 @@ def _end(database: Database, run_id: str, status: str, error: str | None) -> Non
 
 def _outcome(error: BaseException) -> tuple[str, str]:
     if isinstance(error, KeyboardInterrupt):
-        return "interrupted", "interrupted by the user"
+        return "interrupted", f"interrupted by {stopped_by()}"
     if isinstance(error, XStageError):
         return "failed", error.message
     return "failed", f"{type(error).__name__}: {error}"

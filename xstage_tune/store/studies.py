@@ -110,6 +110,18 @@ class Studies:
             raise UsageError(f"store {self._database.location} has no study '{study_id}'", "--store PATH")
         return study
 
+    def state(self, study: Study) -> str:
+        """How far a study is, in words: its status, or that the process which searched it is dead."""
+        if study.status != "running":
+            return f"it is {study.status}"
+        with self._database.reading() as session:
+            holder = session.get(StudyHolder, study.id)
+        if holder is None or has_ended(holder.process):
+            return "the process that searched it ended without finishing it"
+        if _is_given_up(holder):
+            return f"nothing was heard of process {holder.pid} on {holder.host} since {_last_seen(holder)}"
+        return f"it is running, in process {holder.pid} on {holder.host}"
+
     def all(self) -> list[Study]:
         """All studies, newest first."""
         with self._database.reading() as session:
@@ -189,20 +201,29 @@ def _held_here(session: Session, study_id: str) -> StudyHolder | None:
 
 def _require_left(holder: StudyHolder) -> None:
     """Refuse to take a study from a process that may still search it."""
-    if has_ended(holder.process):
+    if has_ended(holder.process) or _is_given_up(holder):
         return
     hint = "wait until it ends, or stop it by Ctrl-C; a new search beside it leaves out --resume"
     if not can_be_seen(holder.process):
-        free_at = datetime.fromisoformat(holder.seen_at) + _SILENCE_OF_THE_DEAD
-        if datetime.now(UTC) > free_at:
-            return
-        hint = f"wait until it ends; if it died there, resume after {_to_the_second(free_at)}"
-    since, seen_at = (datetime.fromisoformat(utc) for utc in (holder.since, holder.seen_at))
+        hint = f"wait until it ends; if it died there, resume after {_to_the_second(_given_up_at(holder))}"
     raise StoreError(
         f"study {holder.study_id} is being searched by process {holder.pid} on {holder.host} since "
-        f"{_to_the_second(since)}, last seen {_to_the_second(seen_at)}",
+        f"{_to_the_second(datetime.fromisoformat(holder.since))}, last seen {_last_seen(holder)}",
         hint,
     )
+
+
+def _is_given_up(holder: StudyHolder) -> bool:
+    """Whether a holder that cannot be looked up has been silent for so long that it counts as dead."""
+    return not can_be_seen(holder.process) and datetime.now(UTC) > _given_up_at(holder)
+
+
+def _given_up_at(holder: StudyHolder) -> datetime:
+    return datetime.fromisoformat(holder.seen_at) + _SILENCE_OF_THE_DEAD
+
+
+def _last_seen(holder: StudyHolder) -> str:
+    return _to_the_second(datetime.fromisoformat(holder.seen_at))
 
 
 def _to_the_second(time: datetime) -> str:
