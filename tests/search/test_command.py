@@ -116,6 +116,23 @@ def test_an_interrupt_says_how_to_resume(
 
 
 @pytest.mark.usefixtures("few_configs")
+def test_resuming_takes_the_options_of_the_study(run_cli: RunCli, layer: str, own_store: Path) -> None:
+    own = ("--seed", "3", "--sampler", "random", "--objective", "stall", "--tolerance", "0.2", *SMALL)
+    begun = run_cli("search", "--workload", layer, *own, "--trials", "5", "--format", "json")
+    resumed = run_cli("search", "--resume", "latest", "--trials", "8", "--format", "json")
+    assert (resumed.exit_code, resumed.stderr) == (0, "")
+    first, second = (json.loads(result.stdout) for result in (begun, resumed))
+    for key in ("study_id", "workload", "platform", "objective", "sampler", "seed"):
+        assert second[key] == first[key]
+    with Store.open(own_store) as store:
+        assert [study.id for study in store.studies.all()] == [first["study_id"]]
+    refused = run_cli("search", "--resume", "latest", "--seed", "4", "--platform", "h200-host")
+    assert refused.exit_code == 2
+    assert "is another search: platform paper-nvlink5, not h200-host; " in refused.stderr
+    assert "seed 3, not 4" in refused.stderr
+
+
+@pytest.mark.usefixtures("few_configs")
 def test_another_workloads_study_is_refused(run_cli: RunCli, layer: str) -> None:
     assert run_cli("search", "--workload", layer, "--trials", "3").exit_code == 0
     result = run_cli("search", "--workload", FLASH, "--trials", "3", "--resume", "latest")
@@ -155,6 +172,17 @@ def test_a_suite_prints_rows_and_a_summary(run_cli: RunCli, monkeypatch: pytest.
         (("--workload", FLASH, "--suite", "paper-84"), 2, "give either --workload or --suite"),
         (("--suite", "paper-84", *SMALL), 2, "takes no --set"),
         (("--suite", "paper-84", "--objective", "stall"), 2, "takes no --set"),
+        (("--suite", "paper-84", "--resume", "latest"), 2, "takes no --set"),
+        (("--resume", "latest", *SMALL), 2, "and no --set"),
+        (("--resume", "latest"), 4, "no store at"),
+        (("--workload", FLASH, "--tolerance", "inf"), 2, "--tolerance inf: should be a finite number"),
+        (("--workload", FLASH, "--timeout", "inf"), 2, "--timeout inf: should be a finite number"),
+        (
+            ("--workload", ATTENTION, "--platform", "h200-host", "--set", "head_dim=96"),
+            2,
+            f"no config of '{ATTENTION}' can run on 'h200-host': head_dim = 96: the kernel of sm_90 is built "
+            "for 64, 128",
+        ),
         (("--workload", "megamoe/deepseek-v4-flas"), 2, f"{FLASH} or "),
         (("--workload", FLASH, "--platform", "h100"), 2, "unknown platform 'h100'"),
         (("--workload", FLASH, "--device", "tpu"), 2, "--device 'tpu' is unknown"),
@@ -226,13 +254,35 @@ def test_a_second_resume_of_a_study_is_refused_and_the_first_goes_on(tmp_path: P
     assert json.loads(result)["evaluations"] == 60
 
 
-def test_a_study_whose_search_was_killed_is_resumed(tmp_path: Path) -> None:
+def test_sigterm_ends_a_search_as_ctrl_c_does(tmp_path: Path) -> None:
+    """timeout(1) sends it to the process and to its group, so it comes twice."""
+    store = tmp_path / "store.db"
+    stopped = start("xstage_tune", "search", "--workload", FLASH, "--tolerance", "0", "--store", str(store))
+    wait_for_trials(store, 3)
+    stopped.terminate()
+    stopped.terminate()
+    stdout, stderr = stopped.communicate(timeout=30)
+    assert (stopped.returncode, stdout) == (143, "")
+    with Store.open(store) as opened:
+        study = opened.studies.get()
+        assert study.status == "interrupted"
+        kept = sum(trial.state == "complete" for trial in opened.studies.trials(study.id))
+    assert f"search interrupted; {kept} trials are kept" in stderr
+    assert f"--resume {study.id}" in stderr
+    assert stderr.count("\n") == 2
+
+
+def test_a_study_whose_search_was_killed_says_so_and_is_resumed(run_cli: RunCli, tmp_path: Path) -> None:
     store = tmp_path / "store.db"
     asked = ("search", "--workload", FLASH, "--tolerance", "0", "--format", "json", "--store", str(store))
     killed = start("xstage_tune", *asked)
     wait_for_trials(store, 3)
     killed.kill()
     killed.communicate(timeout=30)
+    told = run_cli("export", "-o", str(tmp_path / "tuned.json"), "--store", str(store))
+    assert (told.exit_code, told.stdout) == (2, "")
+    assert "has no result: the process that searched it ended without finishing it" in told.stderr
+    assert "xstage-tune search --resume stu-" in told.stderr
     resumed = start("xstage_tune", *asked, "--trials", "6", "--resume", "latest")
     result, errors = resumed.communicate(timeout=120)
     assert (resumed.returncode, errors) == (0, "")

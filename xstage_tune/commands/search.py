@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from contextlib import closing
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from math import isfinite
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from xstage_tune.search.result import SearchResult
     from xstage_tune.search.space import Space
     from xstage_tune.store.facade import Store
+
+_DEFAULT_PLATFORM = "paper-nvlink5"
 
 
 class SamplerChoice(StrEnum):
@@ -47,12 +50,19 @@ def search(
         str | None, typer.Option("--workload", "-w", metavar="NAME|FILE.toml", help="Workload to tune for.")
     ] = None,
     suite: Annotated[
-        SuiteChoice | None, typer.Option(help="Tune for every workload of a suite instead.")
+        SuiteChoice | None,
+        typer.Option(help="Tune for every workload of a suite instead; each search is kept as a study."),
     ] = None,
     platform: Annotated[
-        str,
-        typer.Option("--platform", "-p", metavar="NAME|FILE.toml", help="Calibrated platform to tune on."),
-    ] = "paper-nvlink5",
+        str | None,
+        typer.Option(
+            "--platform",
+            "-p",
+            metavar="NAME|FILE.toml",
+            help="Calibrated platform to tune on.",
+            show_default=_DEFAULT_PLATFORM,
+        ),
+    ] = None,
     device: Annotated[
         str,
         typer.Option(help="auto (the simulator), simulator, or emulate[:N] (skeletons on a GPU)."),
@@ -67,54 +77,106 @@ def search(
         float | None, typer.Option(min=0.0, help="Most seconds to search.", show_default="none")
     ] = None,
     seed: Annotated[
-        int, typer.Option(min=0, max=2**32 - 1, help="Of the sampler; the same seed, the same result.")
-    ] = 0,
+        int | None,
+        typer.Option(
+            min=0, max=2**32 - 1, help="Of the sampler; the same seed, the same result.", show_default="0"
+        ),
+    ] = None,
     sampler: Annotated[
-        SamplerChoice, typer.Option(help="Who proposes configs beside the model's ranking.")
-    ] = SamplerChoice.TPE,
-    resume: Annotated[str | None, typer.Option(metavar="ID|latest", help="Study to take up again.")] = None,
+        SamplerChoice | None,
+        typer.Option(help="Who proposes configs beside the model's ranking.", show_default="tpe"),
+    ] = None,
+    resume: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ID|latest",
+            help="Study to take up again; without --workload, with the study's own workload and options.",
+        ),
+    ] = None,
     objective: Annotated[
-        ObjectiveChoice, typer.Option(help="Time of the launch, or time that its Tensor Core roles wait.")
-    ] = ObjectiveChoice.LATENCY,
+        ObjectiveChoice | None,
+        typer.Option(
+            help="Time of the launch, or time that its Tensor Core roles wait.", show_default="latency"
+        ),
+    ] = None,
     tolerance: Annotated[
-        float, typer.Option(min=0.0, help="Stop once the best is within this fraction of the bound.")
-    ] = 0.01,
+        float | None,
+        typer.Option(
+            min=0.0, help="Stop once the best is within this fraction of the bound.", show_default="0.01"
+        ),
+    ] = None,
     overrides: SetOption = None,
     store: StoreOption = None,
     output: FormatOption = OutputFormat.TABLE,
 ) -> None:
     """Search tile sizes, schedule and staging of a fused kernel, guided by bounds and the X-Stage model."""
-    if (workload is None) == (suite is None):
-        raise UsageError("give either --workload or --suite", "xstage-tune workloads list")
+    _require_finite("--tolerance", tolerance)
+    _require_finite("--timeout", timeout)
+    given = {
+        "objective": objective and objective.value,
+        "sampler": sampler and sampler.value,
+        "seed": seed,
+        "tolerance": tolerance,
+    }
+    options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     if suite is not None:
-        if overrides or resume or timeout is not None or objective is not ObjectiveChoice.LATENCY:
+        if workload is not None:
+            raise UsageError("give either --workload or --suite", "xstage-tune workloads list")
+        if overrides or resume or timeout is not None or objective is not None:
             raise UsageError(f"--suite {suite.value} takes no --set, --resume, --timeout or --objective")
-        _run_suite(platform, device, trials, seed, sampler, tolerance, output)
+        _run_suite(platform, device, trials, options, store, output)
         return
-    assert workload is not None
     from xstage_tune.devices.open_kernels import open_kernel_device
     from xstage_tune.platforms.loader import load_platform
     from xstage_tune.search.request import SearchRequest
     from xstage_tune.store.facade import Store
     from xstage_tune.workloads.loader import load_workload
 
-    profile = load_platform(platform)
-    request = SearchRequest(
-        workload=load_workload(workload, overrides or ()),
-        platform=profile,
-        objective=objective.value,
-        sampler=sampler.value,
-        seed=seed,
-        trials=trials,
-        timeout_s=timeout,
-        tolerance=tolerance,
-    )
+    options |= {"trials": trials, "timeout_s": timeout}
+    if workload is not None:
+        profile = load_platform(platform or _DEFAULT_PLATFORM)
+        request = SearchRequest(load_workload(workload, overrides or ()), profile, **options)
+    elif resume is None:
+        raise UsageError("give either --workload or --suite", "xstage-tune workloads list")
+    elif overrides:
+        raise UsageError(
+            "--resume without --workload takes the study's own workload, and no --set",
+            "leave out --set, or give --workload too",
+        )
+    else:
+        request = _studied_request(resume, platform, options, store)
     with (
-        closing(open_kernel_device(device, profile)) as kernels,
+        closing(open_kernel_device(device, request.platform)) as kernels,
         Store.open(store, create=resume is None) as kept,
     ):
         result = _search_one(request, kernels, kept, resume)
     _show(result, output)
+
+
+def _require_finite(option: str, value: float | None) -> None:
+    if value is not None and not isfinite(value):
+        raise UsageError(f"{option} {value:g}: should be a finite number", f"leave out {option}, or give one")
+
+
+def _studied_request(
+    study_id: str, platform: str | None, options: dict[str, Any], location: str | None
+) -> SearchRequest:
+    """What a study was begun with, but for what is given; resuming refuses what differs."""
+    from xstage_tune.platforms.loader import load_platform
+    from xstage_tune.search.journal import studied_platform, studied_workload
+    from xstage_tune.search.request import SearchRequest
+    from xstage_tune.store.facade import Store
+
+    with Store.open(location, create=False) as store:
+        study = store.studies.get(study_id)
+    profile = load_platform(platform) if platform is not None else studied_platform(study)
+    own = {
+        "objective": study.objective,
+        "sampler": study.sampler,
+        "seed": study.seed,
+        "tolerance": study.space["tolerance"],
+    }
+    return SearchRequest(studied_workload(study), profile, **(own | options))
 
 
 def _search_one(
@@ -145,12 +207,11 @@ def _journal(
 
 
 def _run_suite(
-    platform: str,
+    platform: str | None,
     device: str,
     trials: int | None,
-    seed: int,
-    sampler: SamplerChoice,
-    tolerance: float,
+    options: dict[str, Any],
+    location: str | None,
     output: OutputFormat,
 ) -> None:
     from xstage_tune.devices.open_kernels import open_kernel_device
@@ -159,12 +220,19 @@ def _run_suite(
     from xstage_tune.report.progress import SweepProgress
     from xstage_tune.report.search_tables import suite_report
     from xstage_tune.report.tables import result_console
+    from xstage_tune.search.sampling import require_sampler
     from xstage_tune.search.suite import DEFAULT_TRIALS, SuiteOptions, run_paper_84
+    from xstage_tune.store.facade import Store
 
-    profile = load_platform(platform)
-    options = SuiteOptions(trials or DEFAULT_TRIALS, seed, sampler.value, tolerance)
-    with closing(open_kernel_device(device, profile)) as kernels, SweepProgress("searching") as progress:
-        result = run_paper_84(profile, kernels, options, progress)
+    profile = load_platform(platform or _DEFAULT_PLATFORM)
+    asked = SuiteOptions(trials or DEFAULT_TRIALS, **options)
+    require_sampler(asked.sampler)
+    with (
+        closing(open_kernel_device(device, profile)) as kernels,
+        Store.open(location) as store,
+        SweepProgress("searching") as progress,
+    ):
+        result = run_paper_84(profile, kernels, asked, store, progress)
     if output is OutputFormat.JSON:
         emit_json(result.keys())
     else:

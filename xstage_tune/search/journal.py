@@ -188,8 +188,8 @@ def stored_result(store: Store, study_id: str = "latest") -> SearchResult:
     ]
     if not results:
         raise UsageError(
-            f"study {study.id} has no result: it is {study.status}",
-            f"finish it by the search's command with --resume {study.id}",
+            f"study {study.id} has no result: {store.studies.state(study)}",
+            f"xstage-tune search --resume {study.id} goes on with it",
         )
     return result_from_keys(results[-1], f"study {study.id}")
 

@@ -15,13 +15,16 @@ from typing import Any
 
 from xstage_tune.configs.defaults import interleaved_config
 from xstage_tune.devices.kernels import KernelDevice
+from xstage_tune.errors import RunInterrupted
 from xstage_tune.platforms.schema import PlatformProfile
 from xstage_tune.progress import Progress
 from xstage_tune.search.driver import NoProgress, run_search
-from xstage_tune.search.journal import NoJournal
+from xstage_tune.search.journal import begin_study
 from xstage_tune.search.request import SearchRequest
+from xstage_tune.search.result import Outcome, SearchResult
 from xstage_tune.search.sampling import SamplerName
 from xstage_tune.search.space import build_space
+from xstage_tune.store.facade import Store
 from xstage_tune.workloads.loader import load_workload
 from xstage_tune.workloads.paper import PAPER_MOE_MODELS, PAPER_TOKENS_PER_RANK
 from xstage_tune.workloads.schema import MoeWorkload, Precision, Routing
@@ -60,8 +63,9 @@ class Ratios:
 
 @dataclass(frozen=True, slots=True)
 class SuiteRow:
-    """One configuration; times are medians."""
+    """One configuration; times are medians. ``study_id`` is its search, in the store."""
 
+    study_id: str
     model: str
     workload: str
     precision: str
@@ -147,20 +151,46 @@ def paper_84_workloads() -> Iterator[tuple[str, str, MoeWorkload]]:
 
 
 def run_paper_84(
-    platform: PlatformProfile, device: KernelDevice, options: SuiteOptions, progress: Progress
+    platform: PlatformProfile, device: KernelDevice, options: SuiteOptions, store: Store, progress: Progress
 ) -> SuiteResult:
-    """Search every configuration; nothing is kept in the store.
+    """Search every configuration, each as a study of the store.
 
     Raises:
         UsageError: the platform lacks compute figures, T0 or Q.
+        RunInterrupted: the user stopped it; the studies are kept.
     """
     cases = list(paper_84_workloads())
     progress.planned(len(cases))
-    rows = []
-    for model, routing, workload in cases:
-        rows.append(_row(model, routing, workload, platform, device, options))
-        progress.advance(f"{model}, {workload.precision}, {routing}, {workload.tokens_per_rank} tokens")
+    rows: list[SuiteRow] = []
+    studies: list[str] = []
+    try:
+        for model, routing, workload in cases:
+            request = SearchRequest(
+                workload, platform, sampler=options.sampler, seed=options.seed, trials=options.trials,
+                tolerance=options.tolerance,
+            )  # fmt: skip
+            space = build_space(workload, platform)
+            journal = begin_study(store, request, space, device.identity)
+            studies.append(journal.study_id)
+            result = run_search(request, space, device, journal, NoProgress())
+            rows.append(_row(model, routing, workload, platform, device, result))
+            progress.advance(f"{model}, {workload.precision}, {routing}, {workload.tokens_per_rank} tokens")
+    except (KeyboardInterrupt, RunInterrupted):
+        raise _interrupted(studies, len(cases), store) from None
     return SuiteResult("paper-84", platform.name, device.identity, tuple(rows))
+
+
+def _interrupted(studies: Sequence[str], planned: int, store: Store) -> RunInterrupted:
+    """What to say of a suite that was stopped: which of its searches are kept."""
+    finished = sum(store.studies.get(study_id).status == "finished" for study_id in studies)
+    message = (
+        f"suite interrupted: {finished} of {planned} searches are finished and kept in store {store.location}"
+    )
+    if finished < len(studies):
+        hint = f"xstage-tune search --resume {studies[-1]} goes on with the one begun; the suite begins anew"
+    else:
+        hint = "the suite begins anew; xstage-tune export --study ID takes the result of one search"
+    return RunInterrupted(message, hint)
 
 
 def _row(
@@ -169,25 +199,25 @@ def _row(
     workload: MoeWorkload,
     platform: PlatformProfile,
     device: KernelDevice,
-    options: SuiteOptions,
+    result: SearchResult,
 ) -> SuiteRow:
-    request = SearchRequest(
-        workload, platform, sampler=options.sampler, seed=options.seed, trials=options.trials,
-        tolerance=options.tolerance,
-    )  # fmt: skip
-    result = run_search(request, build_space(workload, platform), device, NoJournal(), NoProgress())
-    interleaved = device.run_kernel(workload, interleaved_config(workload, platform), _REPEATS)
+    config = interleaved_config(workload, platform)
+    interleaved = Outcome(config, device.run_kernel(workload, config, _REPEATS).samples_ns("latency"))
+    # A search of few trials may not have come to what the suite compares it with.
+    evaluated = (result.best, result.default, *result.heuristics.values(), interleaved)
+    tuned = min(evaluated, key=lambda outcome: outcome.objective_ns)
     return SuiteRow(
+        study_id=result.study_id,
         model=model,
         workload=workload.name,
         precision=workload.precision,
         routing=routing,
         tokens_per_rank=workload.tokens_per_rank,
         wave_ns=result.default.objective_ns,
-        interleaved_ns=interleaved.median_ns("latency"),
+        interleaved_ns=interleaved.objective_ns,
         heuristics_ns=min(outcome.objective_ns for outcome in result.heuristics.values()),
-        tuned_ns=result.best.objective_ns,
-        bound_ns=result.bound_ns,
-        tuned=result.best.config.label,
+        tuned_ns=tuned.objective_ns,
+        bound_ns=min(result.bound_ns, tuned.objective_ns),
+        tuned=tuned.config.label,
         evaluations=result.evaluations,
     )
