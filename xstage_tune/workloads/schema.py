@@ -86,6 +86,7 @@ class MoeWorkload(Strict):
 
     @model_validator(mode="after")
     def _is_consistent(self) -> MoeWorkload:
+        _require_receiver(self.remote_fraction, "ep_degree", self.ep_degree)
         if self.experts % self.ep_degree:
             raise ValueError(f"experts = {self.experts} is not divisible by ep_degree = {self.ep_degree}")
         if self.top_k > self.experts:
@@ -170,6 +171,7 @@ class AttentionWorkload(Strict):
 
     @model_validator(mode="after")
     def _is_consistent(self) -> AttentionWorkload:
+        _require_receiver(self.remote_fraction, "degree", self.degree)
         if self.heads % self.degree:
             raise ValueError(f"heads = {self.heads} is not divisible by degree = {self.degree}")
         return self
@@ -216,6 +218,19 @@ class AttentionWorkload(Strict):
 
 
 Workload = MoeWorkload | AttentionWorkload
+
+
+def _require_receiver(remote_fraction: float | None, key: str, ranks: int) -> None:
+    """Refuse remote bytes where there is no other rank.
+
+    Raises:
+        ValueError: there are some.
+    """
+    if ranks == 1 and remote_fraction:
+        raise ValueError(
+            f"remote_fraction = {remote_fraction:g} with {key} = 1: one rank has no other to store to; "
+            "set it to 0, or give more ranks"
+        )
 
 
 def _remote_fraction(given: float | None, ranks: int) -> float:
