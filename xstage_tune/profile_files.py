@@ -115,8 +115,9 @@ def apply_overrides(data: dict[str, Any], overrides: Iterable[str]) -> None:
     The value is TOML; text that is no TOML value stands for itself, so that strings need no quotes.
 
     Raises:
-        UsageError: an override has no ``=``, or goes through a key that holds a value.
+        UsageError: an override has no ``=``, goes through a key that holds a value, or sets one again.
     """
+    values: dict[tuple[str, ...], str] = {}
     for override in overrides:
         key, separator, text = override.partition("=")
         *sections, last = (part.strip() for part in key.split("."))
@@ -124,6 +125,12 @@ def apply_overrides(data: dict[str, Any], overrides: Iterable[str]) -> None:
             raise UsageError(
                 f"--set {override}: not of the form key=value", "for example --set tokens_per_rank=4096"
             )
+        place = (*sections, last)
+        if place in values:
+            raise UsageError(
+                f"--set {override}: '{key.strip()}' is set twice, to {values[place]} before", "set it once"
+            )
+        values[place] = text.strip()
         table = data
         for section in sections:
             table = table.setdefault(section, {})

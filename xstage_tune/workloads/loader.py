@@ -43,7 +43,7 @@ def load_workload(name_or_path: str, overrides: Sequence[str] = ()) -> Workload:
     when it comes from an override; it is read into ``routing.histogram``.
 
     Args:
-        overrides: ``key=value`` texts, applied in order.
+        overrides: ``key=value`` texts, each of another key.
 
     Raises:
         UsageError: no such profile, a bad override, or a profile that breaks the schema.
@@ -52,11 +52,15 @@ def load_workload(name_or_path: str, overrides: Sequence[str] = ()) -> Workload:
     data = read_profile(path)
     _anchor_histogram(data, path.parent)
     apply_overrides(data, overrides)
-    origin = " ".join([str(path), *(f"--set {override}" for override in overrides)])
+    # What was typed here is likelier wrong than the file, whose whole path would push it out of sight.
+    named = name_or_path if overrides else str(path)
+    origin = " ".join([named, *(f"--set {override}" for override in overrides)])
     _read_histogram(data, origin)
-    model = _MODELS.get(str(data.get("kind")))
+    if "kind" not in data:
+        raise UsageError(f"{origin}: key 'kind' is missing: one of {', '.join(_MODELS)}")
+    model = _MODELS.get(str(data["kind"]))
     if model is None:
-        raise UsageError(f"{origin}: kind = {data.get('kind')!r}: should be one of {', '.join(_MODELS)}")
+        raise UsageError(f"{origin}: kind = {data['kind']!r}: should be one of {', '.join(_MODELS)}")
     return check_profile(model, data, origin)
 
 
