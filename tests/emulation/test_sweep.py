@@ -24,6 +24,12 @@ def test_values_and_ranges(text: str, key: str, values: tuple[float, ...]) -> No
     assert (sweep.key, sweep.values) == (key, values)
 
 
+def test_a_moe_layer_s_tokens_go_by_their_key_too() -> None:
+    assert parse_sweep("tokens_per_rank=512,1024", moe=True) == parse_sweep("tokens=512,1024")
+    with pytest.raises(UsageError, match="'tokens_per_rank' is none of lead"):
+        parse_sweep("tokens_per_rank=512")
+
+
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [

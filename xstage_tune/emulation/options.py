@@ -72,9 +72,10 @@ def make_request(
     Raises:
         UsageError: a name, file or value is unknown or does not fit.
     """
-    sweep = parse_sweep(options.sweep) if options.sweep is not None else None
     given = parse_given(options.tile_ns) if options.tile_ns is not None else GivenTimes()
     workload = load_workload(options.workload, options.overrides)
+    moe = isinstance(workload, MoeWorkload)
+    sweep = parse_sweep(options.sweep, moe=moe) if options.sweep is not None else None
     platform = choose_platform(options.platform, device, options.path)
     config = _config(options, workload, platform, store)
     return EmulationRequest(

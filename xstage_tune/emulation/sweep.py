@@ -43,8 +43,11 @@ def sweep_from_keys(keys: Mapping[str, Any] | None) -> Sweep | None:
     return Sweep(keys["key"], tuple(keys["values"])) if keys else None
 
 
-def parse_sweep(text: str) -> Sweep:
+def parse_sweep(text: str, *, moe: bool = False) -> Sweep:
     """``key=a,b,c``, and for whole numbers also ``key=a..b``, ends included.
+
+    Args:
+        moe: of a MoE layer, whose ``tokens`` are also known by their key, ``tokens_per_rank``.
 
     Raises:
         UsageError: it is not of that form; says what is wrong.
@@ -52,6 +55,8 @@ def parse_sweep(text: str) -> Sweep:
     key, separator, listed = (part.strip() for part in text.partition("="))
     if not separator or not listed:
         raise UsageError(f"--sweep {text}: not of the form key=values", _EXAMPLE)
+    if moe and key == "tokens_per_rank":
+        key = "tokens"
     known = get_args(SweepKey)
     if key not in known:
         raise UsageError(f"--sweep {text}: '{key}' is none of {', '.join(known)}", _EXAMPLE)
