@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.conftest import RunCli
 from tests.disk import room_for
 from tests.h200 import H200
 from xstage_tune.devices.archive import ArchiveWriter, new_archive, recording_file
@@ -198,3 +199,22 @@ def test_auto_without_a_gpu_says_why_it_replays(monkeypatch: pytest.MonkeyPatch,
     assert "no NVIDIA driver" in notes[0]
     with pytest.raises(DeviceError, match="no NVIDIA driver"):
         open_device("cuda", notes.append)
+
+
+@pytest.mark.parametrize(
+    ("command", "other", "suffix"),
+    [
+        ("calibrate", "emulate", ".xsemu"),
+        ("emulate", "profile", ".xsprof"),
+        ("profile", "calibrate", ".xsrec"),
+    ],
+)
+def test_a_recording_of_another_command_says_which(
+    run_cli: RunCli, own_store: Path, command: str, other: str, suffix: str
+) -> None:
+    file = recording_file("", suffix)
+    result = run_cli(command, "--device", f"replay:{file}")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert f"{file} is a recording of {other}, not of {command}\n" in result.stderr
+    assert f"try: xstage-tune {other} --device replay:{file}" in result.stderr
+    assert not own_store.exists()

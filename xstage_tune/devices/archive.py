@@ -56,6 +56,9 @@ class ArchiveKind(Generic[Manifest]):
     manifest: TypeAdapter[Manifest]
 
 
+#: What recorded a file, by the manifest's name in it.
+_COMMANDS = {"recording.json": "calibrate", "emulation.json": "emulate", "profile.json": "profile"}
+
 _TABLES, _INDEX = "tables", "tables.index"
 #: Of each table, in the order in which they lie: its run, and the bytes of its two chunks.
 _INDEX_DTYPE = np.dtype([("number", "<u4"), ("spans", "<u4"), ("lanes", "<u4")])
@@ -185,6 +188,12 @@ class Archive(Generic[Manifest]):
 
     def _manifest(self) -> Manifest:
         name = self.kind.member
+        for other, command in _COMMANDS.items():
+            if other != name and other in self._zip.namelist():
+                raise UsageError(
+                    f"{self.file} is a recording of {command}, not of {self.kind.command}",
+                    f"xstage-tune {command} --device replay:{self.file}",
+                )
         try:
             return self.kind.manifest.validate_json(self._zip.read(name))
         except _UNREADABLE as error:
