@@ -107,6 +107,21 @@ class TestBadContent:
         message = refusal(load_text, profile_toml.replace("bytes_per_s = 50e9", drain))
         assert "drain.bytes_per_s = 5e+10 is above drain.copy_engine_bytes_per_s = 4e+10" in message
 
+    def test_a_drain_rate_far_above_the_copy_engine_s_in_a_wide_interval(
+        self, load_text: Load, profile_toml: str
+    ) -> None:
+        drain = "bytes_per_s = 50e9\nci95 = [30e9, 60e9]\ncopy_engine_bytes_per_s = 40e9"
+        message = refusal(load_text, profile_toml.replace("bytes_per_s = 50e9", drain))
+        assert "drain.bytes_per_s = 5e+10 is far above drain.copy_engine_bytes_per_s = 4e+10" in message
+
+    @pytest.mark.parametrize("interval", ["[40e9, 49e9]", "[51e9, 60e9]"])
+    def test_a_drain_rate_outside_its_own_interval(
+        self, load_text: Load, profile_toml: str, interval: str
+    ) -> None:
+        drain = f"bytes_per_s = 50e9\nci95 = {interval}"
+        message = refusal(load_text, profile_toml.replace("bytes_per_s = 50e9", drain))
+        assert "drain.bytes_per_s = 5e+10 is outside its own drain.ci95 = [" in message
+
     def test_missing_key(self, load_text: Load, profile_toml: str) -> None:
         message = refusal(load_text, profile_toml.replace("sm_count = 8\n", ""))
         assert "key 'gpu.sm_count' is missing" in message

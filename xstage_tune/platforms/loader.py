@@ -17,6 +17,11 @@ from xstage_tune.profile_files import (
     write_profile,
 )
 
+#: A rate of stores that is further above the copy engine's is wrong, whatever its interval says.
+_MOST_OF_COPY_ENGINE = 1.1
+#: An interval and what lies at its very end may have been rounded apart.
+_ROUNDED = 1.001
+
 
 def user_platforms_dir() -> Path:
     """Where a user's own platform profiles are found by name; it may not exist."""
@@ -49,6 +54,20 @@ def _require_plausible(profile: PlatformProfile, path: Path) -> None:
             f"{limit:g}, the most that the path carries",
             "calibrate again: xstage-tune calibrate",
         )
+    if limit is not None and drain.bytes_per_s > limit * _MOST_OF_COPY_ENGINE:
+        raise UsageError(
+            f"{path}: drain.bytes_per_s = {drain.bytes_per_s:g} is far above drain.copy_engine_bytes_per_s = "
+            f"{limit:g}, the most that the path carries, however wide its ci95",
+            "calibrate again: xstage-tune calibrate",
+        )
+    if drain.ci95 is not None:
+        low, high = drain.ci95
+        if not low / _ROUNDED <= drain.bytes_per_s <= high * _ROUNDED:
+            raise UsageError(
+                f"{path}: drain.bytes_per_s = {drain.bytes_per_s:g} is outside its own drain.ci95 = "
+                f"[{low:g}, {high:g}]",
+                "correct the file, or calibrate again: xstage-tune calibrate",
+            )
     for name, points in (("issue", profile.issue), ("capacity", profile.capacity)):
         most = max((point.producers for point in points), default=0)
         if most > profile.gpu.sm_count:
