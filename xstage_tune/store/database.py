@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 from sqlalchemy import URL, create_engine
@@ -11,6 +11,7 @@ from sqlalchemy.exc import DBAPIError, OperationalError, SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from xstage_tune.errors import StoreError
+from xstage_tune.interrupts import held_back
 from xstage_tune.store.dialects import WRITE_OPTION, configure_sqlite, explain, read_only_url
 from xstage_tune.store.location import Location
 
@@ -56,11 +57,17 @@ class Database:
     def writing(self) -> Iterator[Session]:
         """One write transaction, committed at the end of the block, undone if the block fails.
 
+        Of an SQLite file, Ctrl-C ends it only behind its end. An exception out of the driver's call that
+        begins it would leave a connection that nobody knows to be writing, and whatever is written next, the
+        end of the run above all, would wait out the busy timeout.
+
         Raises:
             StoreError: the database failed, or a constraint was violated.
+            KeyboardInterrupt: the user stopped the program meanwhile; of an SQLite file all is committed.
         """
         new_session = Session(self._writing_engine, expire_on_commit=False)
-        with self._translated(), new_session as session, session.begin():
+        whole = held_back() if self.location.path else nullcontext()
+        with whole, self._translated(), new_session as session, session.begin():
             yield session
 
     def close(self) -> None:

@@ -134,9 +134,14 @@ def writing_run(
         profile_sha256=profile_sha256,
         **Run.columns_of(process),
     )
-    with database.writing() as session:
-        run.environment_id = _environment_id(session, environment_values(device, process.host))
-        session.add(run)
+    try:
+        with database.writing() as session:
+            run.environment_id = _environment_id(session, environment_values(device, process.host))
+            session.add(run)
+    except KeyboardInterrupt as stop:  # it may have come behind the transaction
+        with suppress(StoreError):
+            _end(database, run.id, *_outcome(stop))
+        raise
     try:
         yield RunWriter(database, run.id)
     except BaseException as error:  # even an exit must not leave the run open

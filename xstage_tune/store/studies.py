@@ -7,6 +7,8 @@ silence, and should it live after all, its next trial is refused.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -57,7 +59,7 @@ class Studies:
             sampler=sampler,
             seed=seed,
         )
-        with self._database.writing() as session:
+        with self._left_if_interrupted(study.id), self._database.writing() as session:
             session.add(study)
             session.flush()
             session.add(_new_holder(study.id))
@@ -70,7 +72,7 @@ class Studies:
             StoreError: another process holds it; says which, since when, and what to do. Or the database
                 failed.
         """
-        with self._database.writing() as session:
+        with self._left_if_interrupted(study_id), self._database.writing() as session:
             # Two that come at once: SQLite's write lock makes one wait, on PostgreSQL the study's row does.
             session.execute(select(Study.id).where(Study.id == study_id).with_for_update())
             holder = session.get(StudyHolder, study_id)
@@ -94,6 +96,16 @@ class Studies:
             session.delete(holder)
             ended = update(Study).where(Study.id == study_id)
             session.execute(ended.values(status=status, finished_at=utc_now()))
+
+    @contextmanager
+    def _left_if_interrupted(self, study_id: str) -> Iterator[None]:
+        """A transaction that takes a study, behind which the user may already have stopped the program."""
+        try:
+            yield
+        except KeyboardInterrupt:
+            with suppress(StoreError):
+                self.end(study_id, "interrupted")
+            raise
 
     def get(self, study_id: str = "latest") -> Study:
         """One study; ``latest`` is the last one begun.
