@@ -27,6 +27,7 @@ from xstage_tune.configs.schema import KernelConfig
 from xstage_tune.devices.kernels import KernelDevice
 from xstage_tune.devices.tile_times import scaled_from
 from xstage_tune.errors import DeviceError, FindingError, RunInterrupted
+from xstage_tune.interrupts import held_back
 from xstage_tune.progress import Progress
 from xstage_tune.report.format import duration
 from xstage_tune.search.candidates import Candidates
@@ -207,10 +208,11 @@ class _Search:
         objective_ns = self._finished.pop(config, None)
         if objective_ns is None:
             objective_ns = self._evaluate(index, config)
+        else:
+            self.candidates.record(index, objective_ns)
         if objective_ns is None:
             self._study.tell(trial, state=TrialState.PRUNED)
         else:
-            self.candidates.record(index, objective_ns)
             self._study.tell(trial, objective_ns)
         best_ns, bound_ns = self.candidates.best_ns, self.candidates.remaining_bound_ns()
         self._progress.advance(f"best {duration(best_ns)}, bound {duration(bound_ns)}")
@@ -232,14 +234,17 @@ class _Search:
             if run.median_ns(objective) < self.candidates.best_ns:
                 run = self._device.run_kernel(workload, config, _CONFIRMING_REPEATS)
         except DeviceError as error:
-            self._journal.write(config, "failed", bound_ns=bound_ns, reason=error.message)
-            self.candidates.record_failure(index)
+            with held_back():  # what is said to be kept is what is kept
+                self._journal.write(config, "failed", bound_ns=bound_ns, reason=error.message)
+                self.candidates.record_failure(index)
             return None
         samples_ns = run.samples_ns(objective)
         if min(samples_ns) > 0:
             self._margin = max(self._margin, max(samples_ns) / min(samples_ns) - 1)
         objective_ns = run.median_ns(objective)
-        self._journal.write(config, "complete", objective_ns=objective_ns, bound_ns=bound_ns)
+        with held_back():
+            self._journal.write(config, "complete", objective_ns=objective_ns, bound_ns=bound_ns)
+            self.candidates.record(index, objective_ns)
         return objective_ns
 
     def _adopt_finished(self) -> None:

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from xstage_tune.configs.loader import config_from_keys, config_keys
 from xstage_tune.configs.schema import KernelConfig
 from xstage_tune.errors import UsageError
+from xstage_tune.interrupts import held_back
 from xstage_tune.platforms.loader import load_platform
 from xstage_tune.platforms.schema import PlatformProfile
 from xstage_tune.profile_files import check_profile
@@ -105,14 +106,15 @@ class StoreJournal:
         self._add(config, state, objective_ns=objective_ns, bound_ns=bound_ns, reason=reason)
 
     def conclude(self, result: SearchResult) -> None:
-        self._add(
-            result.best.config,
-            "complete",
-            objective_ns=result.best.objective_ns,
-            bound_ns=result.bound_ns,
-            verification={_RESULT: result.keys()},
-        )
-        self.store.studies.end(self.study_id, "finished")
+        with held_back():  # a study with a result is finished
+            self._add(
+                result.best.config,
+                "complete",
+                objective_ns=result.best.objective_ns,
+                bound_ns=result.bound_ns,
+                verification={_RESULT: result.keys()},
+            )
+            self.store.studies.end(self.study_id, "finished")
 
     def abandon(self, status: str) -> None:
         self.store.studies.end(self.study_id, status)
