@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from statistics import median
@@ -25,10 +24,9 @@ from xstage_tune.devices.base import Verification
 from xstage_tune.emulation.result import error_pct
 from xstage_tune.model import attention
 from xstage_tune.model.checks import NS_PER_S
-from xstage_tune.platforms.schema import PlatformProfile
 from xstage_tune.profiling.prediction import Prediction
 from xstage_tune.profiling.request import ProfileRequest
-from xstage_tune.report.emit import to_json
+from xstage_tune.report.emit import json_sha256
 
 _TERA = 1e12
 #: E_res at or below this part of T_FA counts as none.
@@ -307,17 +305,12 @@ class ProfileResult:
             "workload": self.request.workload.name,
             "workload_keys": request["workload"],
             "platform": self.request.platform.name,
-            "platform_sha256": platform_sha256(self.request.platform),
+            "platform_sha256": json_sha256(self.request.platform),
             "points": [point.keys() for point in self.points],
             "residual_ends_tokens": self.residual_ends_tokens(),
             "throttled_launches": self.throttled_launches,
             "launches": self.launches,
         }
-
-
-def platform_sha256(platform: PlatformProfile) -> str:
-    """Hash of a profile, as studies keep it: two of one name are told apart by it."""
-    return hashlib.sha256(to_json(platform).encode()).hexdigest()
 
 
 def conclude(

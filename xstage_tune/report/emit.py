@@ -1,7 +1,8 @@
-"""Results as byte-stable JSON, and the one place that writes it to stdout."""
+"""Results as byte-stable JSON, its hash, and the one place that writes it to stdout."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import sys
@@ -22,6 +23,11 @@ def to_json(value: Any) -> str:
         TypeError: a value of any other type.
     """
     return json.dumps(_plain(value), sort_keys=True, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
+
+
+def json_sha256(value: Any) -> str:
+    """Hash of :func:`to_json`, which tells two profiles of one name apart."""
+    return hashlib.sha256(to_json(value).encode()).hexdigest()
 
 
 def emit_json(value: Any) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -14,7 +13,7 @@ from xstage_tune.interrupts import held_back
 from xstage_tune.platforms.loader import load_platform
 from xstage_tune.platforms.schema import PlatformProfile
 from xstage_tune.profile_files import check_profile
-from xstage_tune.report.emit import to_json
+from xstage_tune.report.emit import json_sha256
 from xstage_tune.search.request import SearchRequest
 from xstage_tune.search.result import SearchResult, result_from_keys
 from xstage_tune.search.space import Space
@@ -222,7 +221,7 @@ def studied_platform(study: Study, name_or_path: str | None = None) -> PlatformP
     if kept is not None and name_or_path is None:
         return check_profile(PlatformProfile, kept, f"study {study.id}, platform")
     platform = load_platform(name_or_path or study.platform)
-    if _sha256(platform) != study.platform_sha256:
+    if json_sha256(platform) != study.platform_sha256:
         raise UsageError(
             f"platform '{platform.name}' is not what study {study.id} was searched on: its keys differ",
             "search again, or give the profile of that time with --platform FILE.toml",
@@ -234,9 +233,9 @@ def _identity(request: SearchRequest, device: str) -> dict[str, Any]:
     """What two runs of one study must agree on, under the store's names."""
     return {
         "workload": request.workload.name,
-        "workload_sha256": _sha256(request.workload),
+        "workload_sha256": json_sha256(request.workload),
         "platform": request.platform.name,
-        "platform_sha256": _sha256(request.platform),
+        "platform_sha256": json_sha256(request.platform),
         "device": device,
         "objective": request.objective,
         "sampler": request.sampler,
@@ -248,7 +247,3 @@ def _difference(key: str, theirs: object, ours: object) -> str:
     if key.endswith("_sha256"):
         return f"the {key.removesuffix('_sha256')}'s keys have changed"
     return f"{key} {theirs}, not {ours}"
-
-
-def _sha256(profile: object) -> str:
-    return hashlib.sha256(to_json(profile).encode()).hexdigest()
