@@ -33,7 +33,7 @@ _PRECISIONS: tuple[Precision, ...] = ("w4a8", "w8a8")
 _ROUTINGS = {"balanced": Routing(), "skewed": Routing(kind="zipf", alpha=1.0, seed=0)}
 _TOKENS_PER_RANK = (PAPER_TOKENS_PER_RANK // 2, PAPER_TOKENS_PER_RANK, 2 * PAPER_TOKENS_PER_RANK)
 _REPEATS = 5
-#: Evaluations of each search, unless said otherwise: enough for the ranking's best, in two minutes for all.
+#: Evaluations of each search, unless said otherwise: enough for the ranking's best, in three minutes for all.
 DEFAULT_TRIALS = 24
 
 
