@@ -126,7 +126,7 @@ def test_a_recorded_calibration_is_no_emulation(tmp_path: Path) -> None:
     request = burst_recording.RecordedRequest("host", ("st.v4",), "quick", 0)
     with new_archive(file, burst_recording.CALIBRATION, burst_recording.new_manifest(H200, request)):
         pass
-    with pytest.raises(UsageError, match=r"no recording .*emulation\.json"):
+    with pytest.raises(UsageError, match=r"bursts\.xsemu is a recording of calibrate, not of emulate"):
         ReplayedSkeletons(file)
 
 
