@@ -97,7 +97,7 @@ def test_damage_is_refused(recording: Path, tmp_path: Path) -> None:
             new.writestr(name, b"x" if name == "tables" else old.read(name))
     with pytest.raises(UsageError, match="cannot be replayed"):
         ReplayedProfiles(broken).prepare(CASE).record("fused")
-    with pytest.raises(UsageError, match="cannot be replayed"):
+    with pytest.raises(UsageError, match="is a recording of profile, not of emulate"):
         ReplayedSkeletons(recording)
 
 
