@@ -18,7 +18,7 @@ from tests.processes import start
 from xstage_tune.interrupts import held_back
 from xstage_tune.store.facade import Store
 
-TRIES = 10
+TRIES = 6
 SEARCH = ("search", "--workload", "megamoe/deepseek-v4-flash", "--trials", "60", "--tolerance", "0")
 EMULATE = ("emulate", "--device", "simulator", "--workload", "fa-a2a/paper", "--repeats", "40")
 
@@ -44,9 +44,9 @@ def run(*command: str, store: Path, stop_after_s: float | None = None) -> Ended:
 
 
 def stops_s(whole: Ended, seed: int) -> list[float]:
-    """Times to interrupt a command at: from its first lines on, until half of it is done."""
+    """Times to interrupt a command at: from when it surely listens, until half of it is done."""
     chance = random.Random(seed)
-    return [chance.uniform(0.1, 0.5 * whole.took_s) for _ in range(TRIES)]
+    return [chance.uniform(0.3, max(0.6, 0.5 * whole.took_s)) for _ in range(TRIES)]
 
 
 def assert_interrupted(ended: Ended) -> None:
@@ -168,6 +168,27 @@ cli.entry()
 """
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert (ran.returncode, ran.stdout, ran.stderr) == (130, "dropped", "xstage-tune: interrupted\n")
+
+
+def test_what_a_stop_leaves_half_made_fails_in_silence() -> None:
+    program = """
+import signal, sys
+from xstage_tune import cli
+from xstage_tune.platforms import loader
+
+class HalfMade:
+    def __init__(self):
+        signal.raise_signal(signal.SIGINT)
+        self.made = True
+    def __del__(self):
+        print(self.made)
+
+loader.list_platforms = HalfMade
+sys.argv = ["xstage-tune", "platforms", "list"]
+cli.entry()
+"""
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (130, "", "xstage-tune: interrupted\n")
 
 
 @pytest.mark.parametrize(

@@ -125,8 +125,11 @@ def held_back() -> Iterator[Callable[[], None]]:
 
 
 def _report_dropped(dropped: sys.UnraisableHookArgs) -> None:
-    """What Python reports of an exception in a callback; of a stop, which is remembered, nothing."""
-    if not issubclass(dropped.exc_type, Stopped):
+    """What Python reports of an exception in a callback: nothing once the program is to stop.
+
+    A stop is remembered, and objects that it left half made fail in their finalisers.
+    """
+    if not asked_to_stop():
         sys.__unraisablehook__(dropped)
 
 
