@@ -21,5 +21,6 @@ def test_an_unknown_gpu_has_none(name: str) -> None:
     assert known_compute(name) is None
 
 
-def test_the_shipped_h200_profile_carries_its_compute_section() -> None:
-    assert load_platform("h200-host").compute == known_compute("NVIDIA H200")
+@pytest.mark.parametrize("platform", ["h200-host", "h200-peer"])
+def test_the_shipped_h200_profiles_carry_its_compute_section(platform: str) -> None:
+    assert load_platform(platform).compute == known_compute("NVIDIA H200")

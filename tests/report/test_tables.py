@@ -239,3 +239,13 @@ def test_text_that_looks_like_markup_is_printed_as_it_is() -> None:
     Console(file=stream, width=80).print(render_table(data))
     for text in ("[bold]t[/bold]", "[red]c", "[link]x[/]", "[dim]n"):
         assert text in stream.getvalue()
+
+
+def test_lines_between_sections_stay_where_they_are_though_rows_are_left_out() -> None:
+    columns = (Column("name"), Column("first value", "right"), Column("second value", "right"))
+    rows = (("a", "1", "1"), ("b", "2", ""), ("c", "3", "3"))
+    lines = on_terminal(TableData("t", columns, rows, sections=frozenset({2})), 24)
+    blocks = [index for index, line in enumerate(lines) if line.startswith("name")]
+    assert len(blocks) == 2
+    told = [line.split()[0] if line.strip() else "" for line in lines[blocks[1] + 2 :]]
+    assert told == ["a", "", "c"]

@@ -119,9 +119,11 @@ def test_an_interrupt_says_how_to_resume(
 def test_resuming_takes_the_options_of_the_study(run_cli: RunCli, layer: str, own_store: Path) -> None:
     own = ("--seed", "3", "--sampler", "random", "--objective", "stall", "--tolerance", "0.2", *SMALL)
     begun = run_cli("search", "--workload", layer, *own, "--trials", "5", "--format", "json")
-    resumed = run_cli("search", "--resume", "latest", "--trials", "8", "--format", "json")
+    resumed = run_cli("search", "--resume", "latest", "--format", "json")
     assert (resumed.exit_code, resumed.stderr) == (0, "")
-    first, second = (json.loads(result.stdout) for result in (begun, resumed))
+    assert json.loads(resumed.stdout) == json.loads(begun.stdout)  # five trials, and not a sixth
+    further = run_cli("search", "--resume", "latest", "--trials", "8", "--format", "json")
+    first, second = (json.loads(result.stdout) for result in (begun, further))
     for key in ("study_id", "workload", "platform", "objective", "sampler", "seed"):
         assert second[key] == first[key]
     with Store.open(own_store) as store:

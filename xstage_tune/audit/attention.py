@@ -20,8 +20,7 @@ from xstage_tune.audit.prediction import (
 )
 from xstage_tune.audit.tile_times import QLoopTimes, q_loop_times
 from xstage_tune.configs.schema import AttentionConfig
-from xstage_tune.devices.fused_launch import attention_grid
-from xstage_tune.devices.simulator.attention_order import last_round_remote_rows
+from xstage_tune.devices.fused_launch import last_round_remote_bytes
 from xstage_tune.devices.tile_times import paced_part_of_q_loop
 from xstage_tune.model import attention
 from xstage_tune.model.burst_gap import drain_ns
@@ -104,12 +103,11 @@ def _arrival(
     rounds: int,
 ) -> Arrival:
     """What the last round's drain adds to a residual in which its exposure counts already."""
-    rows = last_round_remote_rows(attention_grid(config, workload, platform), config.tile_order)
-    last_bytes = rows * workload.remote_row_part * workload.head_dim * OUTPUT_BYTES
+    last_bytes = last_round_remote_bytes(config, workload, platform)
     rate = burst.drain_bytes_per_s
     last_drain = derived(
         float(drain_ns(volume_bytes=last_bytes, drain_bytes_per_s=rate.value)),
-        f"equation 1 for {rows:,} rows to other ranks in the last round",
+        f"equation 1 for the {last_bytes / 2**20:.2f} MiB that the last round stores remotely",
         rate,
     )
 

@@ -176,6 +176,7 @@ def _studied_request(
         "seed": study.seed,
         "tolerance": study.space["tolerance"],
     }
+    options["trials"] = options["trials"] or study.space.get("trials")  # older studies did not keep it
     return SearchRequest(studied_workload(study), profile, **(own | options))
 
 

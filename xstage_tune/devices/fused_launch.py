@@ -20,7 +20,11 @@ from xstage_tune.devices.simulator.attention import (
     attention_streams,
     output_store_bytes,
 )
-from xstage_tune.devices.simulator.attention_order import AttentionGrid, attention_order
+from xstage_tune.devices.simulator.attention_order import (
+    AttentionGrid,
+    attention_order,
+    last_round_remote_rows,
+)
 from xstage_tune.devices.simulator.compute import MoeShape, compute_model, moe_mainloop_ns
 from xstage_tune.devices.simulator.megamoe import (
     MoeStores,
@@ -140,6 +144,14 @@ def attention_grid(
         ranks=workload.degree,
         local_ranks=workload.local_ranks,
     )
+
+
+def last_round_remote_bytes(
+    config: AttentionConfig, workload: AttentionWorkload, platform: PlatformProfile
+) -> float:
+    """What the last round of tiles stores remotely, which no Q-loop follows."""
+    rows = last_round_remote_rows(attention_grid(config, workload, platform), config.tile_order)
+    return rows * workload.remote_row_part * workload.head_dim * OUTPUT_BYTES
 
 
 def launch_tiles(workload: Workload, block_m: int, block_n: int) -> int:

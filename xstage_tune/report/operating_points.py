@@ -58,6 +58,14 @@ class OperatingPoint:
             drain_bytes_per_s=burst.drain_bytes_per_s.value,
         )
 
+    @property
+    def bend_ns(self) -> float:
+        """The gap at which equation 3 bends: G*, but of paced stores, whose T0 grows with the gap, sooner."""
+        burst = self.audit.burst
+        if not self.paces_stores:
+            return burst.recovery_gap_ns.value
+        return burst.drain_ns.value / (1.0 + burst.free_issue_ns.value / self.gap_ns)
+
     def period_ns(self, gap_ns: Floats) -> Floats:
         """T_iss + G; where others store beside the next mainloop, the longest of G, T_iss and V/R."""
         if not self.hands_stores_over:
@@ -90,11 +98,13 @@ def _issue_panel(points: Sequence[OperatingPoint]) -> Panel:
     drawing = Drawing(_GAP, Axis("issue time T_iss", "duration_ns", "linear"))
     for owner in _distinct_bursts(points):
         burst = owner.audit.burst
-        gaps_ns = _gaps(points, burst)
+        gaps_ns = _gaps(points, owner)
         drawing.add(f"law of {owner.label}", "line", owner.chosen.colour, gaps_ns, owner.issue_ns(gaps_ns))
-        corner = np.array([burst.recovery_gap_ns.value])
-        drawing.add(f"G* of {owner.label}", "corner", owner.chosen.colour, corner, owner.issue_ns(corner))
-        drawing.explain(f"{_burst_label(burst)}, G* = {duration(corner[0])}", "corner", owner.chosen.colour)
+        name = "bend" if owner.paces_stores else "G*"
+        corner = np.array([owner.bend_ns])
+        drawing.add(f"{name} of {owner.label}", "corner", owner.chosen.colour, corner, owner.issue_ns(corner))
+        label = f"{_burst_label(burst)}, {name} = {duration(corner[0])}"
+        drawing.explain(label, "corner", owner.chosen.colour)
     for point in points:
         at = np.array([point.gap_ns])
         label = f"{point.label}, G = {duration(point.gap_ns)}"
@@ -108,7 +118,7 @@ def _period_panel(points: Sequence[OperatingPoint]) -> Panel:
     drawing = Drawing(_GAP, Axis("period", "duration_ns", "linear"))
     for owner in _distinct_bursts(points):
         burst = owner.audit.burst
-        gaps_ns = _gaps(points, burst)
+        gaps_ns = _gaps(points, owner)
         drawing.add(
             f"completion-coupled, {owner.label}",
             "dashed",
@@ -134,19 +144,21 @@ def _period_panel(points: Sequence[OperatingPoint]) -> Panel:
 
 
 def _distinct_bursts(points: Sequence[OperatingPoint]) -> list[OperatingPoint]:
-    """The first point of each distinct (K, B, T0)."""
+    """The first point of each distinct (K, B, T0) and way of storing."""
     first: dict[tuple[float, ...], OperatingPoint] = {}
     for point in points:
         burst = point.audit.burst
-        key = (burst.producers, burst.burst_bytes.value, burst.free_issue_ns.value)
+        ways = (point.hands_stores_over, point.paces_stores)
+        key = (burst.producers, burst.burst_bytes.value, burst.free_issue_ns.value, *ways)
         first.setdefault(key, point)
     return list(first.values())
 
 
-def _gaps(points: Sequence[OperatingPoint], burst: BurstTerms) -> Floats:
-    corner_ns = burst.recovery_gap_ns.value
+def _gaps(points: Sequence[OperatingPoint], owner: OperatingPoint) -> Floats:
+    """Gaps at which to draw a law: evenly, and where it bends."""
+    burst = owner.audit.burst
     last_ns = _BEYOND * max([burst.drain_ns.value, *(point.gap_ns for point in points)])
-    return np.union1d(np.linspace(0.0, last_ns, _GRID_POINTS), [corner_ns])
+    return np.union1d(np.linspace(0.0, last_ns, _GRID_POINTS), [owner.bend_ns, burst.recovery_gap_ns.value])
 
 
 def _laws(points: Sequence[OperatingPoint], own: str, handed_over: str) -> str:

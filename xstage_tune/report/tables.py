@@ -78,9 +78,15 @@ class _Fitted:
             return
         for number, block in enumerate(_blocks(data, width)):
             yield from [Text()] if number else []
-            told = [row for row in data.rows if not number or any(row[index] for index in [*block][1:])]
-            yield _table(replace(data, rows=tuple(told)), block, folded=True)
+            told = [not number or any(row[index] for index in [*block][1:]) for row in data.rows]
+            yield _table(_with_rows(data, told), block, folded=True)
         yield from (Text(_fold(note, width), style="dim", overflow="fold") for note in data.notes)
+
+
+def _with_rows(data: TableData, told: Sequence[bool]) -> TableData:
+    """Only the rows that are ``told``, the lines between sections where they were."""
+    rows = tuple(row for row, kept in zip(data.rows, told, strict=True) if kept)
+    return replace(data, rows=rows, sections=frozenset(sum(told[:index]) for index in data.sections))
 
 
 def _table(data: TableData, widths: dict[int, int], *, folded: bool = False) -> Table:

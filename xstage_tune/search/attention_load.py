@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from math import isfinite
 
 from xstage_tune.configs.schema import AttentionConfig
-from xstage_tune.devices.fused_launch import attention_grid
-from xstage_tune.devices.simulator.attention_order import last_round_remote_rows
+from xstage_tune.devices.fused_launch import attention_grid, last_round_remote_bytes
 from xstage_tune.devices.tile_times import attention_tile_times, local_store_bytes_per_ns
 from xstage_tune.model.attention import output_tile_bytes
 from xstage_tune.platforms.queries import capacity_bytes, issue_ns
@@ -91,8 +90,7 @@ def attention_load(
     q_loop_ns = times.fixed_ns + times.kv_tile_ns * -(-workload.tokens // config.block_n)
     covers = {"alias-q": 0.0, "alias-v": min(times.cover_ns, q_loop_ns), "dedicated-x1": q_loop_ns}
     grid = attention_grid(config, workload, platform)
-    last_round_rows = last_round_remote_rows(grid, config.tile_order) * workload.remote_row_part
-    last_round_bytes = last_round_rows * workload.head_dim * OUTPUT_BYTES
+    last_round_bytes = last_round_remote_bytes(config, workload, platform)
     burst_bytes = max(0.0, workload.remote_bytes - last_round_bytes) / max(1, grid.rounds - 1)
     drain_bytes_per_ns = platform.drain.bytes_per_s / 1e9
     operand_wait_ns = 0.0

@@ -138,6 +138,7 @@ def begin_study(store: Store, request: SearchRequest, space: Space, device: str)
             "workload": request.workload.model_dump(mode="json", exclude_none=True),
             "platform": request.platform.model_dump(mode="json", exclude_none=True),
             "tolerance": request.tolerance,
+            "trials": request.trials,
             "axes": {name: list(values) for name, values in space.axes.items()},
             "configs": len(space.configs),
             "infeasible": {cut.limit_name: cut.configs for cut in space.infeasible},

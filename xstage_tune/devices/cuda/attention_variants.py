@@ -12,7 +12,7 @@ KERNEL = "attention_a2a"
 CONSUMER_ROWS = 64
 _THREADS = 128
 _BF16_BYTES = 2
-#: Barriers and the tile's number, ``kPipelineBytes`` of ``config.cuh``.
+#: Barriers and the tiles that warps hand each other, ``kPipelineBytes`` of ``config.cuh``.
 _PIPELINE_BYTES = 1024
 #: 227 KiB, what a CTA may have on compute capability 9.0.
 SHARED_BYTES_LIMIT = 232_448
