@@ -4,9 +4,10 @@
                                          [--limit-s 60] [-o FILE.toml]
 
 Of every tile that is built and fits, one after another: ``profile`` times the Q-loops of the kernel alone by
-its own spans; sigma is the median Q-loop over its KV tiles. Staging is of a tile's height and head dim alone,
-and is timed where a storer warp does the storing. Entries are printed as they come. A first pass compiles all
-tiles at once, so that none is compiled while another runs.
+its own spans; sigma is the median Q-loop over its KV tiles. Staging is timed where a storer warp does the
+storing, in a run of its own; a tile that leaves no room for that has the staging of the widest that does.
+Entries are printed as they come. A first pass compiles all tiles at once, so that none is compiled while
+another runs.
 """
 
 from __future__ import annotations
@@ -46,17 +47,12 @@ def tile(block_m: int, block_n: int, output_staging: OutputStaging) -> Attention
     )
 
 
-def tiles(block_m: int, head_dim: int) -> list[AttentionConfig]:
-    """All that are built and fit, without a staging of their own, beside which wide ones would not."""
+def tiles(block_m: int, head_dim: int, output_staging: OutputStaging) -> list[AttentionConfig]:
+    """All that are built and fit; without a staging of their own, beside which wide ones do not, all."""
     layer = load_workload("fa-a2a/paper", [f"head_dim={head_dim}"])
     platform = load_platform("h200-host")  # of the architecture alone
-    configs = (tile(block_m, block_n, "alias-q") for block_n in BUILT_BLOCK_N["sm_90"])
+    configs = (tile(block_m, block_n, output_staging) for block_n in BUILT_BLOCK_N["sm_90"])
     return [config for config in configs if not check_config(config, layer, platform).violations]
-
-
-def staged(block_m: int) -> AttentionConfig:
-    """A tile that times staging alone: a warp of its own stores."""
-    return tile(block_m, min(BUILT_BLOCK_N["sm_90"]), "dedicated-x1")
 
 
 def compile_tile(config: AttentionConfig, head_dim: int) -> None:
@@ -99,13 +95,14 @@ def span_ns(found: dict[str, Any], kind: str) -> float:
 
 def entries(block_m: int, head_dim: int, options: argparse.Namespace) -> Iterator[str]:
     """Of the tiles of one height and head dim."""
-    staging = profiled(staged(block_m), head_dim, options)
-    if staging is None:
-        return
-    staging_ns = span_ns(staging, "issue")
-    for config in tiles(block_m, head_dim):
+    staged = {config.block_n: config for config in tiles(block_m, head_dim, "dedicated-x1")}
+    staging_ns = None
+    for config in tiles(block_m, head_dim, "alias-q"):
+        if config.block_n in staged:
+            staging = profiled(staged[config.block_n], head_dim, options)
+            staging_ns = span_ns(staging, "issue") if staging else staging_ns
         found = profiled(config, head_dim, options)
-        if found is None:
+        if found is None or staging_ns is None:
             continue
         q_loop_ns = span_ns(found, "q_loop")
         kv_tiles = -(-options.tokens // config.block_n)
@@ -119,7 +116,7 @@ fixed_ns = 0.0
 staging_ns = {staging_ns:.0f}.0
 source = "benchmarks/attention_tiles.py on one {found["device_name"]}: Q-loops of the kernel alone, \
 {options.heads} heads, {options.tokens:,} tokens, {q_loop_ns / 1e3:.1f} us of {kv_tiles} KV tiles (median \
-span), and their staging; a fixed part is within what clocks drift"
+span), and their staging"
 """
 
 
@@ -139,7 +136,8 @@ def main() -> None:
         compilations = [
             pool.submit(compile_tile, config, head_dim)
             for block_m, head_dim in kinds
-            for config in (staged(block_m), *tiles(block_m, head_dim))
+            for staging in ("alias-q", "dedicated-x1")
+            for config in tiles(block_m, head_dim, staging)
         ]
     for compilation in compilations:
         compilation.result()
