@@ -27,7 +27,7 @@ from xstage_tune.configs.schema import KernelConfig
 from xstage_tune.devices.kernels import KernelDevice
 from xstage_tune.devices.tile_times import scaled_from
 from xstage_tune.errors import DeviceError, FindingError, RunInterrupted
-from xstage_tune.interrupts import held_back
+from xstage_tune.interrupts import held_back, stop_if_asked
 from xstage_tune.progress import Progress
 from xstage_tune.report.format import duration
 from xstage_tune.search.candidates import Candidates
@@ -201,6 +201,7 @@ class _Search:
 
     def _try(self, index: int, trial: optuna.Trial | None = None) -> None:
         """Evaluate a config unless that was done, and tell the sampler."""
+        stop_if_asked()
         if index in self.candidates.measured_ns or index in self.candidates.failed:
             return
         config = self._space.configs[index]
