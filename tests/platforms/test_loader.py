@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tomli_w
 
 from xstage_tune.assets import data_dir
 from xstage_tune.errors import ExitCode, UsageError
@@ -121,6 +122,12 @@ class TestBadContent:
         drain = f"bytes_per_s = 50e9\nci95 = {interval}"
         message = refusal(load_text, profile_toml.replace("bytes_per_s = 50e9", drain))
         assert "drain.bytes_per_s = 5e+10 is outside its own drain.ci95 = [" in message
+
+    @pytest.mark.parametrize("points", ["issue", "capacity"])
+    def test_an_interval_that_begins_behind_its_end(self, load_text: Load, points: str) -> None:
+        keys = load_platform("h200-host").model_dump(mode="json", exclude_none=True)
+        keys[points][0]["ci95"].reverse()
+        assert f"{points}[0].ci95 = [" in refusal(load_text, tomli_w.dumps(keys))
 
     def test_missing_key(self, load_text: Load, profile_toml: str) -> None:
         message = refusal(load_text, profile_toml.replace("sm_count = 8\n", ""))

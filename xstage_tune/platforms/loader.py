@@ -48,6 +48,22 @@ def load_platform(name_or_path: str) -> PlatformProfile:
 def _require_plausible(profile: PlatformProfile, path: Path) -> None:
     """Refuse numbers that no calibration writes: they were edited, or are of different machines."""
     drain, limit = profile.drain, profile.drain.copy_engine_bytes_per_s
+    if drain.ci95 is not None:
+        low, high = drain.ci95
+        if not low / _ROUNDED <= drain.bytes_per_s <= high * _ROUNDED:
+            raise UsageError(
+                f"{path}: drain.bytes_per_s = {drain.bytes_per_s:g} is outside its own drain.ci95 = "
+                f"[{low:g}, {high:g}]",
+                "correct the file, or calibrate again: xstage-tune calibrate",
+            )
+    intervals = {f"issue[{number}]": point.ci95 for number, point in enumerate(profile.issue)}
+    intervals |= {f"capacity[{number}]": point.ci95 for number, point in enumerate(profile.capacity)}
+    for name, ci95 in intervals.items():
+        if ci95 is not None and ci95[0] > ci95[1]:
+            raise UsageError(
+                f"{path}: {name}.ci95 = [{ci95[0]:g}, {ci95[1]:g}] begins behind its end",
+                "correct the file, or calibrate again: xstage-tune calibrate",
+            )
     if limit is not None and surely_above((drain.ci95 or (drain.bytes_per_s,))[0], limit):
         raise UsageError(
             f"{path}: drain.bytes_per_s = {drain.bytes_per_s:g} is above drain.copy_engine_bytes_per_s = "
@@ -60,14 +76,6 @@ def _require_plausible(profile: PlatformProfile, path: Path) -> None:
             f"{limit:g}, the most that the path carries, however wide its ci95",
             "calibrate again: xstage-tune calibrate",
         )
-    if drain.ci95 is not None:
-        low, high = drain.ci95
-        if not low / _ROUNDED <= drain.bytes_per_s <= high * _ROUNDED:
-            raise UsageError(
-                f"{path}: drain.bytes_per_s = {drain.bytes_per_s:g} is outside its own drain.ci95 = "
-                f"[{low:g}, {high:g}]",
-                "correct the file, or calibrate again: xstage-tune calibrate",
-            )
     for name, points in (("issue", profile.issue), ("capacity", profile.capacity)):
         most = max((point.producers for point in points), default=0)
         if most > profile.gpu.sm_count:

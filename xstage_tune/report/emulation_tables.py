@@ -101,6 +101,7 @@ def _predictions(result: EmulationResult) -> TableData:
     notes = [
         f"from platform {result.request.platform.name}; in brackets how far a prediction is above what ran",
         "closed form: the steady state, of bursts that stay aligned; CTAs of a finite run drift apart",
+        "T_RS: with epilogue and local stores; audit has the remote ones alone",
     ]
     if result.request.completion_coupled:
         notes.append(
@@ -109,8 +110,8 @@ def _predictions(result: EmulationResult) -> TableData:
         )
     if any(as_kernels):
         notes.append(
-            "a skeleton loads nothing; as a kernel: simulated with operands that wait behind its stores, "
-            "until all stores have arrived; search compares that"
+            "a skeleton loads nothing and hands tiles over; as a kernel: simulated with operands that wait "
+            "behind its stores, and no hand-over, until all stores have arrived; search compares that"
         )
     if result.device == "simulator":
         notes.append("the device is the simulator, so it has no prediction of its own to stand beside")
