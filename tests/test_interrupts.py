@@ -304,3 +304,18 @@ cli.entry()
 """
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert (ran.returncode, ran.stdout, ran.stderr) == (143, "block", "xstage-tune: interrupted\n")
+
+
+def test_a_second_sigterm_does_not_disturb_the_clean_end_of_the_first() -> None:
+    program = (
+        "import signal\n"
+        "from xstage_tune import interrupts\n"
+        "interrupts.listen()\n"
+        "try:\n"
+        "    signal.raise_signal(signal.SIGTERM)\n"
+        "except KeyboardInterrupt:\n"
+        "    signal.raise_signal(signal.SIGTERM)\n"
+        "    print('goes on', int(interrupts.exit_code()))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "goes on 143\n"

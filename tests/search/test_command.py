@@ -243,7 +243,7 @@ def test_the_gp_sampler_says_what_it_needs_and_leaves_no_study(
 def test_a_second_resume_of_a_study_is_refused_and_the_first_goes_on(tmp_path: Path) -> None:
     store = tmp_path / "store.db"
     asked = ("search", "--workload", FLASH, "--tolerance", "0", "--format", "json", "--store", str(store))
-    first = start("xstage_tune", *asked, "--trials", "60")
+    first = start("xstage_tune", *asked, "--trials", "120")  # long after the second one has come and gone
     wait_for_trials(store, 1)
     second = start("xstage_tune", *asked, "--resume", "latest")
     output, refusal = second.communicate(timeout=30)
@@ -253,7 +253,7 @@ def test_a_second_resume_of_a_study_is_refused_and_the_first_goes_on(tmp_path: P
     assert first.poll() is None
     result, errors = first.communicate(timeout=120)
     assert (first.returncode, errors) == (0, "")
-    assert json.loads(result)["evaluations"] == 60
+    assert json.loads(result)["evaluations"] == 120
 
 
 def test_sigterm_ends_a_search_as_ctrl_c_does(tmp_path: Path) -> None:
