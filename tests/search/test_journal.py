@@ -180,8 +180,13 @@ def test_times_of_another_device_are_refused(store: Store) -> None:
 
 
 def test_an_unknown_study_is_refused(store: Store) -> None:
-    with pytest.raises(UsageError, match="has no study 'stu-absent'"):
+    with pytest.raises(UsageError, match="has no study 'stu-absent'") as caught:
         resume_study(store, "stu-absent", request(), "simulator")
+    assert caught.value.hint.startswith("xstage-tune search begins one")
+    study_id = search(store, CountingSimulator(), trials=3).study_id
+    with pytest.raises(UsageError) as caught:
+        resume_study(store, "stu-absent", request(), "simulator")
+    assert caught.value.hint.startswith(f"the latest is {study_id}")
 
 
 def test_an_unfinished_study_has_no_result(store: Store) -> None:

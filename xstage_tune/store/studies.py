@@ -113,13 +113,16 @@ class Studies:
         Raises:
             UsageError: there is no such study.
         """
-        query = select(Study).order_by(Study.created_at.desc(), Study.id).limit(1)
-        if study_id != "latest":
-            query = query.where(Study.id == study_id)
+        newest = select(Study).order_by(Study.created_at.desc(), Study.id).limit(1)
         with self._database.reading() as session:
-            study = session.scalar(query)
+            latest = session.scalar(newest)
+            study = latest if study_id == "latest" else session.get(Study, study_id)
         if study is None:
-            raise UsageError(f"store {self._database.location} has no study '{study_id}'", "--store PATH")
+            hint = f"the latest is {latest.id}" if latest else "xstage-tune search begins one"
+            raise UsageError(
+                f"store {self._database.location} has no study '{study_id}'",
+                f"{hint}; --store PATH reads another store",
+            )
         return study
 
     def state(self, study: Study) -> str:
