@@ -19,6 +19,7 @@ from xstage_tune.store.facade import Store
 from xstage_tune.store.process import current_process
 
 ELSEWHERE = replace(current_process(), host="node-7", pid=4711)
+RUNNING_HERE = f"it is running, in process {current_process().pid} on {current_process().host}"
 
 
 @contextmanager
@@ -67,6 +68,7 @@ def test_a_holder_that_was_killed_is_in_nobodys_way(location: str) -> None:
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # it is a zombie now, and stays one
         store.studies.take(study)
         store.studies.add_trial(study, number=0, state="cut", params={})
+        assert store.studies.state(store.studies.get(study)) == RUNNING_HERE
 
 
 def test_of_processes_that_take_a_study_at_once_one_holds_it(location: str) -> None:
@@ -96,6 +98,7 @@ def test_a_holder_on_another_host_that_is_long_silent_counts_as_dead(
     study = held_elsewhere(store, monkeypatch, silent=timedelta(hours=1))
     store.studies.take(study)
     store.studies.add_trial(study, number=0, state="cut", params={})
+    assert store.studies.state(store.studies.get(study)) == RUNNING_HERE
 
 
 def test_the_state_of_a_study_tells_the_living_from_the_dead(
@@ -105,7 +108,7 @@ def test_the_state_of_a_study_tells_the_living_from_the_dead(
         return store.studies.state(store.studies.get(study))
 
     here = add_study(store)
-    assert state(here) == f"it is running, in process {current_process().pid} on {current_process().host}"
+    assert state(here) == RUNNING_HERE
     with monkeypatch.context() as patch:
         patch.setattr(studies, "has_ended", lambda _: True)
         assert state(here) == "the process that searched it ended without finishing it"
