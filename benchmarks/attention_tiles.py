@@ -15,8 +15,6 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -24,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import tomli_w
+from fused_attention import tool
 
 from xstage_tune.configs.attention_budget import BUILT_BLOCK_M, BUILT_BLOCK_N
 from xstage_tune.configs.resources import check_config
@@ -68,24 +67,14 @@ def profiled(config: AttentionConfig, head_dim: int, options: argparse.Namespace
         file = Path(kept) / "tile.toml"
         file.write_text(tomli_w.dumps(config.model_dump()))
         changes = (f"tokens={options.tokens}", f"heads={DEGREE * options.heads}", f"head_dim={head_dim}")
-        command = [
-            sys.executable, "-m", "xstage_tune", "profile", "--workload", "fa-a2a/paper",
+        arguments = [
+            "--workload", "fa-a2a/paper",
             *itertools.chain.from_iterable(("--set", change) for change in changes),
             "--config", str(file), "--device", "cuda", "--path", "host", "--platform", "h200-host",
             "--repeats", "2", "--store", str(Path(kept) / "runs.db"), "--format", "json",
         ]  # fmt: skip
-        try:
-            done = subprocess.run(
-                command, capture_output=True, text=True, timeout=options.limit_s, check=False
-            )
-        except subprocess.TimeoutExpired:
-            print(f"# {config.label}: not over after {options.limit_s:g} s", flush=True)
-            return None
-    if done.returncode:
-        print(f"# {config.label}: {done.stderr.strip().splitlines()[-2:]}", flush=True)
-        return None
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+        said = tool("profile", *arguments, limit_s=options.limit_s, name=f"# {config.label}")
+    return None if said is None else json.loads(said)
 
 
 def span_ns(found: dict[str, Any], kind: str) -> float:

@@ -37,16 +37,17 @@ OTHERS = (
 SERIAL = ("serial-direct", "serial-copy", "serial-permute")
 
 
-def tool(*arguments: str, limit_s: float) -> str | None:
-    """Output of one command; None where it fails, which is printed."""
+def tool(*arguments: str, limit_s: float, name: str = "") -> str | None:
+    """Output of one command; None where it fails, which is printed under the name, or the arguments."""
     command = [sys.executable, "-m", "xstage_tune", *arguments]
+    name = name or " ".join(arguments)
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=limit_s, check=False)
     except subprocess.TimeoutExpired:
-        print(f"{' '.join(arguments)}: not over after {limit_s:g} s", flush=True)
+        print(f"{name}: not over after {limit_s:g} s", flush=True)
         return None
     if done.returncode:
-        print(f"{' '.join(arguments)}: {done.stderr.strip().splitlines()[-2:]}", flush=True)
+        print(f"{name}: {done.stderr.strip().splitlines()[-2:]}", flush=True)
         return None
     return done.stdout
 
