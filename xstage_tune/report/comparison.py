@@ -33,7 +33,7 @@ def comparison_table(study: StudyCase, cases: Sequence[Case]) -> TableData:
 
 
 def _handed_over_notes(cases: Sequence[Case]) -> Iterator[str]:
-    names = [case.chosen.title for case in cases if case.hands_stores_over]
+    names = [case.chosen.title for case in cases if case.chosen.hands_stores_over]
     if names:
         yield (
             f"{', '.join(names)}: T_RS is what staging takes; others store the tile, and spread st.v4 stores "
@@ -70,7 +70,7 @@ def _simulated(cases: Sequence[Case]) -> list[tuple[str, ...]]:
         row("wait for inputs, of an SM", lambda case: duration(_of_an_sm(case, case.run.dependency_wait_ns))),
         row("span T_RS, median", lambda case: _quantile(case.spans_ns(), 0.5)),
         row("span T_RS, p95", lambda case: _quantile(case.spans_ns(), 0.95)),
-        *(handed_over if any(case.hands_stores_over for case in cases) else ()),
+        *(handed_over if any(case.chosen.hands_stores_over for case in cases) else ()),
         row("queue at capacity", lambda case: percent(100 * case.queue_full(), 1)),
         row("most in the queue", lambda case: byte_count(case.run.peak_occupancy_bytes)),
     ]

@@ -10,7 +10,6 @@ import numpy as np
 from xstage_tune.audit.bursts import BurstTerms
 from xstage_tune.audit.prediction import visible_after
 from xstage_tune.audit.run import Audit
-from xstage_tune.configs.schema import AttentionConfig
 from xstage_tune.model import burst_gap
 from xstage_tune.report.drawing import Drawing
 from xstage_tune.report.figure import Axis, Floats, Panel, Plate
@@ -37,20 +36,10 @@ class OperatingPoint:
     def label(self) -> str:
         return self.chosen.label
 
-    @property
-    def hands_stores_over(self) -> bool:
-        """Whether others store what the role that computes has staged."""
-        return isinstance(self.audit.config, AttentionConfig) and self.audit.config.hands_stores_over
-
-    @property
-    def paces_stores(self) -> bool:
-        """Whether those spread a tile's stores over the next mainloop."""
-        return isinstance(self.audit.config, AttentionConfig) and self.audit.config.paces_stores
-
     def issue_ns(self, gap_ns: Floats) -> Floats:
         """Equation 3 at other gaps, of which paced stores take the same part as of its own."""
         burst = self.audit.burst
-        pace = gap_ns / self.gap_ns if self.paces_stores else np.ones_like(gap_ns)
+        pace = gap_ns / self.gap_ns if self.chosen.paces_stores else np.ones_like(gap_ns)
         return burst_gap.issue_ns(
             gap_ns=gap_ns,
             free_issue_ns=burst.free_issue_ns.value * pace,
@@ -62,20 +51,20 @@ class OperatingPoint:
     def bend_ns(self) -> float:
         """The gap at which equation 3 bends: G*, but of paced stores, whose T0 grows with the gap, sooner."""
         burst = self.audit.burst
-        if not self.paces_stores:
+        if not self.chosen.paces_stores:
             return burst.recovery_gap_ns.value
         return burst.drain_ns.value / (1.0 + burst.free_issue_ns.value / self.gap_ns)
 
     def period_ns(self, gap_ns: Floats) -> Floats:
         """T_iss + G; where others store beside the next mainloop, the longest of G, T_iss and V/R."""
-        if not self.hands_stores_over:
+        if not self.chosen.hands_stores_over:
             return gap_ns + self.issue_ns(gap_ns)
         return np.maximum(np.maximum(gap_ns, self.audit.burst.drain_ns.value), self.issue_ns(gap_ns))
 
     def coupled_period_ns(self, gap_ns: Floats) -> Floats:
         """The same of an issuer that waits for completion; T_lat counts where others store."""
         burst = self.audit.burst
-        if self.hands_stores_over:
+        if self.chosen.hands_stores_over:
             return np.maximum(gap_ns, visible_after(burst).value)
         return burst_gap.completion_coupled_period_ns(
             gap_ns=gap_ns,
@@ -100,7 +89,7 @@ def _issue_panel(points: Sequence[OperatingPoint]) -> Panel:
         burst = owner.audit.burst
         gaps_ns = _gaps(points, owner)
         drawing.add(f"law of {owner.label}", "line", owner.chosen.colour, gaps_ns, owner.issue_ns(gaps_ns))
-        name = "bend" if owner.paces_stores else "G*"
+        name = "bend" if owner.chosen.paces_stores else "G*"
         corner = np.array([owner.bend_ns])
         drawing.add(f"{name} of {owner.label}", "corner", owner.chosen.colour, corner, owner.issue_ns(corner))
         label = f"{_burst_label(burst)}, {name} = {duration(corner[0])}"
@@ -109,7 +98,7 @@ def _issue_panel(points: Sequence[OperatingPoint]) -> Panel:
         at = np.array([point.gap_ns])
         label = f"{point.label}, G = {duration(point.gap_ns)}"
         drawing.add_explained(label, "points", point.chosen.colour, at, point.issue_ns(at))
-    paced = "; paced stores: T0 is the pace" if any(point.paces_stores for point in points) else ""
+    paced = "; paced stores: T0 is the pace" if any(point.chosen.paces_stores for point in points) else ""
     drawing.explain_marks(line=f"max(T0, V/R - G), eq. 3{paced}")
     return drawing.panel("a", "Issue time against gap")
 
@@ -148,7 +137,7 @@ def _distinct_bursts(points: Sequence[OperatingPoint]) -> list[OperatingPoint]:
     first: dict[tuple[float, ...], OperatingPoint] = {}
     for point in points:
         burst = point.audit.burst
-        ways = (point.hands_stores_over, point.paces_stores)
+        ways = (point.chosen.hands_stores_over, point.chosen.paces_stores)
         key = (burst.producers, burst.burst_bytes.value, burst.free_issue_ns.value, *ways)
         first.setdefault(key, point)
     return list(first.values())
@@ -163,7 +152,7 @@ def _gaps(points: Sequence[OperatingPoint], owner: OperatingPoint) -> Floats:
 
 def _laws(points: Sequence[OperatingPoint], own: str, handed_over: str) -> str:
     """Which law lines show: of configs that store themselves, and of those whose stores others issue."""
-    found = {point.hands_stores_over for point in points}
+    found = {point.chosen.hands_stores_over for point in points}
     named = [own] if False in found else []
     if True in found:
         named.append(f"handed over: {handed_over}" if named else handed_over)

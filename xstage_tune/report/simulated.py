@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from xstage_tune.configs.schema import AttentionConfig, KernelConfig, MegaMoeConfig
+from xstage_tune.configs.schema import KernelConfig, MegaMoeConfig
 from xstage_tune.devices.fused_launch import moe_grid, order_schedule
 from xstage_tune.devices.simulated_kernels import Launch, SimulatedKernels
 from xstage_tune.devices.simulator.megamoe_order import LINEAR2, megamoe_order
@@ -50,20 +50,15 @@ class Case:
     def colour(self) -> int:
         return _COUPLED_COLOUR if self.coupled else self.chosen.colour
 
-    @property
-    def hands_stores_over(self) -> bool:
-        """Whether others store what the role that computes has staged."""
-        return isinstance(self.chosen.config, AttentionConfig) and self.chosen.config.hands_stores_over
-
     def spans_ns(self) -> Floats:
         """T_RS of the tiles that store to a remote owner: what staging takes, where others store them."""
-        spans_ns = self.run.streams.staging_ns if self.hands_stores_over else self.run.issue_ns
+        spans_ns = self.run.streams.staging_ns if self.chosen.hands_stores_over else self.run.issue_ns
         return spans_ns[self.run.streams.remote_bytes > 0]
 
     def handed_over_ns(self) -> Floats:
         """How long others take to store each such tile, spread as they are; empty where none do."""
         stores_ns = self.run.issue_ns - self.run.streams.staging_ns
-        return stores_ns[(self.run.streams.remote_bytes > 0) & self.hands_stores_over]
+        return stores_ns[(self.run.streams.remote_bytes > 0) & self.chosen.hands_stores_over]
 
     def tensor_active(self) -> float:
         """Fraction of the launch that an SM's mainloop runs, mean over the SMs."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from xstage_tune.configs.loader import config_from_keys
-from xstage_tune.configs.schema import KernelConfig, MegaMoeConfig
+from xstage_tune.configs.schema import AttentionConfig, KernelConfig, MegaMoeConfig
 from xstage_tune.platforms.schema import PlatformProfile
 from xstage_tune.search.journal import stored_result, studied_platform, studied_workload
 from xstage_tune.search.result import SearchResult
@@ -49,6 +49,16 @@ class Chosen:
         if not isinstance(self.config, MegaMoeConfig) or self.config.schedule.label == self.name:
             return self.title
         return f"{self.title}: {self.config.schedule.label}"
+
+    @property
+    def hands_stores_over(self) -> bool:
+        """Whether others store what the role that computes has staged."""
+        return isinstance(self.config, AttentionConfig) and self.config.hands_stores_over
+
+    @property
+    def paces_stores(self) -> bool:
+        """Whether those spread a tile's stores over the next mainloop."""
+        return isinstance(self.config, AttentionConfig) and self.config.paces_stores
 
 
 @dataclass(frozen=True, slots=True)

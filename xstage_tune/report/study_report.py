@@ -99,7 +99,7 @@ def _design_test(study: StudyCase) -> Block:
 
 def _beside_words(points: Sequence[OperatingPoint]) -> str:
     """Of the configs whose stores others issue."""
-    names = [point.label for point in points if point.hands_stores_over]
+    names = [point.label for point in points if point.chosen.hands_stores_over]
     if not names:
         return ""
     return (
@@ -171,7 +171,7 @@ def _distributions(cases: Sequence[Case]) -> Block:
 
 
 def _handed_over_words(cases: Sequence[Case]) -> str:
-    names = [case.label for case in cases if case.hands_stores_over]
+    names = [case.label for case in cases if case.chosen.hands_stores_over]
     return f"Of {' and '.join(names)} it is the staging: others store the tile. " if names else ""
 
 
