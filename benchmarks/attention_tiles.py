@@ -1,112 +1,185 @@
 """Tile times of the attention kernel on this GPU, as ``[[compute.attention]]`` entries of a platform profile.
 
     python benchmarks/attention_tiles.py [--head-dims 128,64] [--block-m 128,192] [--tokens 16384] [--heads 3]
-                                         [--limit-s 60] [-o FILE.toml]
+                                         [--rounds 9] [-o FILE.toml]
 
-Of every tile that is built and fits, one after another: ``profile`` times the Q-loops of the kernel alone by
-its own spans; sigma is the median Q-loop over its KV tiles. Staging is timed where a storer warp does the
-storing, in a run of its own; a tile that leaves no room for that has the staging of the widest that does.
-Entries are printed as they come. A first pass compiles all tiles at once, so that none is compiled while
-another runs.
+Every tile that is built and fits runs in turn, so many rounds, each time from another one on: clocks that
+move meanwhile move all tiles alike. A visit launches the recording variant three times back to back and takes
+the spans of the last. Times are medians over the rounds of median spans of the kernel alone:
+
+- sigma: the Q-loop over its KV tiles;
+- staging: T_RS where a storer warp does the storing. A tile that leaves no room for that has the staging of
+  the widest that does;
+- exchange: what the Q-loop of a split tile takes beyond sigma for each of its KV tiles. It moves the same
+  rows whatever block_n is, so tiles of one height and head dim have the median of theirs.
 """
 
 from __future__ import annotations
 
 import argparse
 import itertools
-import json
-import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
+from statistics import median
 from typing import Any
-
-import tomli_w
-from fused_attention import tool
 
 from xstage_tune.configs.attention_budget import BUILT_BLOCK_M, BUILT_BLOCK_N
 from xstage_tune.configs.resources import check_config
-from xstage_tune.configs.schema import AttentionConfig, OutputStaging
+from xstage_tune.configs.schema import AttentionConfig
+from xstage_tune.devices.attention_profiles import ProfileCase, SpanFigures
+from xstage_tune.devices.attention_spans import span_figures
+from xstage_tune.devices.cuda.attention_kernel import AttentionA2A, PreparedLaunch
+from xstage_tune.devices.cuda.attention_shape import AttentionShape, Destinations
 from xstage_tune.devices.cuda.attention_variants import attention_variant
-from xstage_tune.devices.cuda.compiler import compile_kernel
+from xstage_tune.devices.cuda.cache import cached_kernel
+from xstage_tune.model.attention import q_loop_kv_tiles
+from xstage_tune.ops.runtime import current_gpu, current_stream, import_torch
 from xstage_tune.platforms.loader import load_platform
+from xstage_tune.platforms.schema import PlatformProfile
 from xstage_tune.workloads.loader import load_workload
 
-DEGREE = 8
+#: Launches of a visit; the last one's spans count.
+LAUNCHES = 3
+#: What is timed of a tile: the Q-loop with all registers, one beside a storer warp, and one of two CTAs.
+KINDS: dict[str, dict[str, Any]] = {
+    "alone": {"output_staging": "alias-q"},
+    "staged": {"output_staging": "dedicated-x1"},
+    "split": {"output_staging": "dedicated-x1", "kv_splits": 2},
+}
 
 
-def tile(block_m: int, block_n: int, output_staging: OutputStaging) -> AttentionConfig:
-    return AttentionConfig(
-        block_m=block_m,
-        block_n=block_n,
-        kv_stages=2,
-        output_staging=output_staging,
-        tile_order="rotated",
-        store_flavour="st.v4",
-    )
+def limits() -> PlatformProfile:
+    """A platform for its architecture's limits alone: its tile times are what is asked."""
+    platform = load_platform("h200-host")
+    assert platform.compute is not None
+    tiles = tuple(tile.model_copy(update={"exchange_ns": 0.0}) for tile in platform.compute.attention)
+    compute = platform.compute.model_copy(update={"attention": tiles})
+    return platform.model_copy(update={"compute": compute})
 
 
-def tiles(block_m: int, head_dim: int, output_staging: OutputStaging) -> list[AttentionConfig]:
-    """All that are built and fit; without a staging of their own, beside which wide ones do not, all."""
+def variants(block_m: int, head_dim: int) -> Iterator[tuple[str, AttentionConfig]]:
+    """All that are built and fit, with their kind."""
     layer = load_workload("fa-a2a/paper", [f"head_dim={head_dim}"])
-    platform = load_platform("h200-host")  # of the architecture alone
-    configs = (tile(block_m, block_n, output_staging) for block_n in BUILT_BLOCK_N["sm_90"])
-    return [config for config in configs if not check_config(config, layer, platform).violations]
+    platform = limits()
+    for block_n, (kind, knobs) in itertools.product(BUILT_BLOCK_N["sm_90"], KINDS.items()):
+        keys = {"block_m": block_m, "block_n": block_n, "kv_stages": 2, "tile_order": "rotated"}
+        config = AttentionConfig.model_validate(keys | {"store_flavour": "st.v4"} | knobs)
+        if not check_config(config, layer, platform).violations:
+            yield kind, config
 
 
-def compile_tile(config: AttentionConfig, head_dim: int) -> None:
-    """Into the cache, where ``profile`` finds it."""
-    for record_spans in (False, True):
-        variant = attention_variant(config, head_dim, record_spans=record_spans)
-        compile_kernel(variant.source, "sm_90a", variant.defines, variant.names)
+def compile_variant(config: AttentionConfig, head_dim: int) -> None:
+    """Into the cache, where the kernel finds it."""
+    variant = attention_variant(config, head_dim, record_spans=True)
+    cached_kernel(variant.source, "sm_90a", variant.defines, variant.names)
 
 
-def profiled(config: AttentionConfig, head_dim: int, options: argparse.Namespace) -> dict[str, Any] | None:
-    """What ``profile`` found; None where it fails, which is printed."""
-    with tempfile.TemporaryDirectory() as kept:
-        file = Path(kept) / "tile.toml"
-        file.write_text(tomli_w.dumps(config.model_dump()))
-        changes = (f"tokens={options.tokens}", f"heads={DEGREE * options.heads}", f"head_dim={head_dim}")
-        arguments = [
-            "--workload", "fa-a2a/paper",
-            *itertools.chain.from_iterable(("--set", change) for change in changes),
-            "--config", str(file), "--device", "cuda", "--path", "host", "--platform", "h200-host",
-            "--repeats", "2", "--store", str(Path(kept) / "runs.db"), "--format", "json",
-        ]  # fmt: skip
-        said = tool("profile", *arguments, limit_s=options.limit_s, name=f"# {config.label}")
-    return None if said is None else json.loads(said)
+@dataclass
+class Timed:
+    """A variant made ready on the GPU, and what its visits found, in ns."""
+
+    kind: str
+    config: AttentionConfig
+    case: ProfileCase
+    kernel: AttentionA2A
+    launch: PreparedLaunch
+    q_loops_ns: list[float] = field(default_factory=list)
+    issues_ns: list[float] = field(default_factory=list)
+
+    def visit(self) -> None:
+        stream = current_stream()
+        for _ in range(LAUNCHES):
+            self.kernel.launch(self.launch, stream)
+        figures: SpanFigures = span_figures(self.kernel.read_spans(stream), self.case, remote=False)
+        assert figures.q_loop is not None
+        assert figures.issue is not None
+        self.q_loops_ns.append(figures.q_loop.p50_ns)
+        self.issues_ns.append(figures.issue.p50_ns)
+
+    @cached_property
+    def kv_tiles(self) -> int:
+        config = self.config
+        return q_loop_kv_tiles(tokens=self.case.tokens, block_n=config.block_n, kv_splits=config.kv_splits)
+
+    @property
+    def q_loop_ns(self) -> float:
+        return median(self.q_loops_ns)
+
+    @property
+    def issue_ns(self) -> float:
+        return median(self.issues_ns)
 
 
-def span_ns(found: dict[str, Any], kind: str) -> float:
-    """Median of a span of the kernel alone."""
-    return float(found["points"][0]["spans"]["attention"][kind]["p50_ns"])
+class Tensors:
+    """Random inputs of one head dim, and an output."""
+
+    def __init__(self, tokens: int, heads: int, head_dim: int) -> None:
+        torch = import_torch()
+        size = (tokens, heads, head_dim)
+        self.shape = AttentionShape(tokens, heads, head_dim)
+        self._inputs = [torch.randn(size, device="cuda", dtype=torch.bfloat16) for _ in range(3)]
+        self._output = torch.empty_like(self._inputs[0])
+
+    def timed(self, kind: str, config: AttentionConfig) -> Timed:
+        shape = self.shape
+        kernel = AttentionA2A(current_gpu(), shape, config, record_spans=True)
+        query, key, value = (tensor.data_ptr() for tensor in self._inputs)
+        destinations = Destinations((self._output.data_ptr(),))
+        case = ProfileCase("", shape.tokens, shape.heads, shape.head_dim, 1, 0, config, "local")
+        return Timed(kind, config, case, kernel, kernel.prepare(query, key, value, destinations))
 
 
-def entries(block_m: int, head_dim: int, options: argparse.Namespace) -> Iterator[str]:
-    """Of the tiles of one height and head dim."""
-    staged = {config.block_n: config for config in tiles(block_m, head_dim, "dedicated-x1")}
+def counted(kinds: dict[str, Timed]) -> Timed:
+    """Whose Q-loop is a tile's: beside a storer warp where it fits, since a search has to rank those."""
+    return kinds.get("staged", kinds["alone"])
+
+
+def sigma_ns(kinds: dict[str, Timed]) -> float:
+    return counted(kinds).q_loop_ns / counted(kinds).kv_tiles
+
+
+def entries(timed: list[Timed]) -> Iterator[str]:
+    """Of the tiles of one height and head dim, narrow ones first."""
+    gpu_name = import_torch().cuda.get_device_name()
+    tiles: dict[int, dict[str, Timed]] = {}
+    for one in timed:
+        tiles.setdefault(one.config.block_n, {})[one.kind] = one
+    exchanges_ns = [
+        kinds["split"].q_loop_ns - kinds["split"].kv_tiles * sigma_ns(kinds)
+        for kinds in tiles.values()
+        if "split" in kinds
+    ]
     staging_ns = None
-    for config in tiles(block_m, head_dim, "alias-q"):
-        if config.block_n in staged:
-            staging = profiled(staged[config.block_n], head_dim, options)
-            staging_ns = span_ns(staging, "issue") if staging else staging_ns
-        found = profiled(config, head_dim, options)
-        if found is None or staging_ns is None:
+    for block_n, kinds in sorted(tiles.items()):
+        loop = counted(kinds)
+        staging_ns = kinds["staged"].issue_ns if "staged" in kinds else staging_ns
+        if staging_ns is None:
             continue
-        q_loop_ns = span_ns(found, "q_loop")
-        kv_tiles = -(-options.tokens // config.block_n)
-        yield f"""[[compute.attention]]
-dtype = "bf16"
-block_m = {block_m}
-block_n = {config.block_n}
-head_dim = {head_dim}
-kv_tile_ns = {q_loop_ns / kv_tiles:.0f}.0
-fixed_ns = 0.0
-staging_ns = {staging_ns:.0f}.0
-source = "benchmarks/attention_tiles.py on one {found["device_name"]}: Q-loops of the kernel alone, \
-{options.heads} heads, {options.tokens:,} tokens, {q_loop_ns / 1e3:.1f} us of {kv_tiles} KV tiles (median \
-span), and their staging"
-"""
+        source = (
+            f"benchmarks/attention_tiles.py on one {gpu_name}: median spans of the kernel alone, "
+            f"{loop.case.heads} heads, {loop.case.tokens:,} tokens; Q-loop {loop.q_loop_ns / 1e3:.1f} us of "
+            f"{loop.kv_tiles} KV tiles"
+        )
+        lines = [
+            "[[compute.attention]]",
+            'dtype = "bf16"',
+            f"block_m = {loop.config.block_m}",
+            f"block_n = {block_n}",
+            f"head_dim = {loop.case.head_dim}",
+            f"kv_tile_ns = {sigma_ns(kinds):.0f}.0",
+            "fixed_ns = 0.0",
+            f"staging_ns = {staging_ns:.0f}.0",
+        ]
+        if loop is not kinds["alone"]:
+            source += f" ({kinds['alone'].q_loop_ns / 1e3:.1f} without a storer warp)"
+        if exchanges_ns:
+            lines.append(f"exchange_ns = {max(0.0, median(exchanges_ns)):.0f}.0")
+        if "split" in kinds:
+            source += f", split {kinds['split'].q_loop_ns / 1e3:.1f} us of {kinds['split'].kv_tiles}"
+        yield "\n".join([*lines, f'source = "{source}"', ""])
 
 
 def main() -> None:
@@ -117,25 +190,32 @@ def main() -> None:
     parser.add_argument("--block-m", default=",".join(map(str, BUILT_BLOCK_M["sm_90"])))
     parser.add_argument("--tokens", type=int, default=16384)
     parser.add_argument("--heads", type=int, default=3, help="of the rank")
-    parser.add_argument("--limit-s", type=float, default=60.0, help="of one profile run")
+    parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("-o", "--output", type=Path, metavar="FILE.toml")
     options = parser.parse_args()
-    kinds = list(itertools.product(numbers(options.block_m), numbers(options.head_dims)))
+    groups = [
+        (head_dim, list(variants(block_m, head_dim)))
+        for block_m, head_dim in itertools.product(numbers(options.block_m), numbers(options.head_dims))
+    ]
     with ProcessPoolExecutor() as pool:
         compilations = [
-            pool.submit(compile_tile, config, head_dim)
-            for block_m, head_dim in kinds
-            for staging in ("alias-q", "dedicated-x1")
-            for config in tiles(block_m, head_dim, staging)
+            pool.submit(compile_variant, config, head_dim)
+            for head_dim, group in groups
+            for _, config in group
         ]
     for compilation in compilations:
         compilation.result()
-    lines: list[str] = []
-    for entry in itertools.chain.from_iterable(entries(*kind, options) for kind in kinds):
-        print(entry, flush=True)
-        lines.append(entry)
-        if options.output is not None:
-            options.output.write_text("\n".join(lines))
+    tensors = {dim: Tensors(options.tokens, options.heads, dim) for dim in numbers(options.head_dims)}
+    timed = [[tensors[dim].timed(kind, config) for kind, config in group] for dim, group in groups]
+    in_turn = list(itertools.chain.from_iterable(timed))
+    for number in range(options.rounds):
+        first = number * len(in_turn) // options.rounds
+        for one in in_turn[first:] + in_turn[:first]:
+            one.visit()
+    found = list(itertools.chain.from_iterable(map(entries, timed)))
+    print("\n".join(found))
+    if options.output is not None:
+        options.output.write_text("\n".join(found))
 
 
 def numbers(text: str) -> list[int]:

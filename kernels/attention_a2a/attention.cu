@@ -4,9 +4,11 @@
 // Persistent CTAs of one producer warp and two or three consumer warpgroups. The producer keeps copies of Q, K and V
 // coming. Each consumer owns 64 rows of a tile from the first score on: it stages the finished rows and stores each to
 // the rank that owns its token, whatever memory that rank's base pointer names; or it leaves the storing to a warp of
-// its own and goes on. With one rank, in local memory, and no `epochs` the same kernel is the attention alone.
+// its own and goes on. Where KV is split, two CTAs make a tile together: see team.cuh. With one rank, in local memory,
+// and no `epochs` the same kernel is the attention alone.
 #include "attention_a2a/completion.cuh"
 #include "attention_a2a/output.cuh"
+#include "attention_a2a/partials.cuh"
 #include "attention_a2a/q_loop.cuh"
 #include "attention_a2a/storer.cuh"
 
@@ -16,21 +18,30 @@ __device__ __forceinline__ void consume(const AttentionArguments& arguments, con
                                         char* shared, u32 consumer) {
     TileSpans spans(shared, consumer, arguments);
     TileWriter writer(pipeline, shared, consumer, arguments);
+    const Partials partials(pipeline, shared, consumer);
+    const u32 tiles = tiles_of_team(grid);
     QLoop q_loop(pipeline, shared, consumer, arguments);
-    spans.open(arguments, consumer);
-    u32 index = 0;
-    for (u32 place = blockIdx.x; place < grid.tiles(); place += gridDim.x, ++index) {
+    if (finishes(consumer)) {
+        spans.open(arguments);
+    }
+    for (u32 index = 0; index < tiles; ++index) {
         pipeline.query_full.wait(index % 2);
         const Tile tile = pipeline.tile;
+        __syncwarp();  // all lanes have read it before one says that Q is read, and the producer writes the next
+        writer.begin();
         float output[kOutputs];
-        q_loop.run(output);
-        writer.write(arguments, grid.rows_per_rank(), tile, index, output, spans);
+        OnlineSoftmax softmax(arguments.scale_log2);
+        q_loop.run(output, softmax);
+        if (partials.merge(output, softmax, index, tiles)) {
+            softmax.normalise(output);
+            writer.write(arguments, grid.rows_per_rank(), tile, index, output, spans);
+        }
     }
     writer.finish(arguments.complete);
-    if (kRecordSpans) {
-        writer.wait_until_issued(index);  // the lane's end is the sender's
+    if (kRecordSpans && finishes(consumer)) {
+        writer.wait_until_issued(tiles);  // the lane's end is the sender's
+        spans.close(arguments, tiles, writer.barrier());
     }
-    spans.close(arguments, consumer, index, writer.barrier());
     if (arguments.complete) {
         named_barrier_sync(kStoredBarrier, kStoringThreads);
         if (consumer == 0 && threadIdx.x % kWarpgroupThreads == 0) {
@@ -39,7 +50,8 @@ __device__ __forceinline__ void consume(const AttentionArguments& arguments, con
     }
 }
 
-// The warpgroup without products: a warp that loads, and where stores are paced one for each consumer that stores.
+// The warpgroup without products: a warp that loads, and where stores are paced one for each consumer that finishes
+// rows.
 __device__ __forceinline__ void move_data(const AttentionArguments& arguments, const TileGrid& grid,
                                           Pipeline& pipeline, char* shared) {
     const u32 warp = threadIdx.x % kWarpgroupThreads / kWarpThreads;
@@ -47,7 +59,7 @@ __device__ __forceinline__ void move_data(const AttentionArguments& arguments, c
         if (threadIdx.x % kWarpThreads == 0) {
             produce(arguments, grid, pipeline, shared);
         }
-    } else if (kPaced && warp <= kConsumers) {
+    } else if (kPaced && warp <= kFinishers) {
         Storer(pipeline, shared, warp - 1, arguments).run(arguments, grid);
         if (arguments.complete) {
             named_barrier_arrive(kStoredBarrier, kStoringThreads);
@@ -59,7 +71,14 @@ __device__ __forceinline__ void move_data(const AttentionArguments& arguments, c
 
 using namespace xstage;
 
-extern "C" __global__ void __launch_bounds__(kThreads, 1)
+// A team's CTAs are a cluster, so that both are resident.
+#if KV_SPLITS > 1
+#define TEAM_IS_A_CLUSTER __cluster_dims__(kKvSplits, 1, 1)
+#else
+#define TEAM_IS_A_CLUSTER
+#endif
+
+extern "C" __global__ void TEAM_IS_A_CLUSTER __launch_bounds__(kThreads, 1)
     attention_a2a(const __grid_constant__ AttentionArguments arguments) {
     extern __shared__ __align__(1024) char shared[];
     Pipeline& pipeline = *reinterpret_cast<Pipeline*>(shared + kPipelineOffset);
@@ -67,7 +86,11 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
     if (threadIdx.x == 0) {
         pipeline.init();
     }
-    __syncthreads();
+    if (kKvSplits == 1) {
+        __syncthreads();
+    } else {
+        cluster_sync();
+    }
     const u32 warpgroup = warp_uniform(threadIdx.x / kWarpgroupThreads);
     if (warpgroup == kConsumers) {
         release_registers<kLoadRegisters>();

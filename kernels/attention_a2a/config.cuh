@@ -6,6 +6,7 @@
 //   KV_STAGES        buffers of K, and as many of V
 //   OUTPUT_STAGING   where a finished tile waits for its stores: 0 in Q's buffer, 1 in those of V, 2 or 3 in one or
 //                    two of its own
+//   KV_SPLITS        1, or 2: CTAs that share a tile, see team.cuh
 //   STORE_FLAVOUR    0 16-byte stores: of the consumers, all at once, or out of a buffer of its own by a storer warp,
 //                    spread over the next Q-loop; 1 tensor copies out of the staging buffer
 //   RECORD_SPANS     1 records the spans of every tile
@@ -27,6 +28,7 @@ constexpr u32 kHeadDim = HEAD_DIM;
 constexpr u32 kBlockM = BLOCK_M;
 constexpr u32 kBlockN = BLOCK_N;
 constexpr u32 kKvStages = KV_STAGES;
+constexpr u32 kKvSplits = KV_SPLITS;
 constexpr bool kRecordSpans = RECORD_SPANS;
 
 enum class Staging { alias_query, alias_value, dedicated };
@@ -41,6 +43,7 @@ constexpr bool kPaced = kStaging == Staging::dedicated && kStoreFlavour == Store
 
 constexpr u32 kWarpgroupRows = 64;
 constexpr u32 kConsumers = kBlockM / kWarpgroupRows;
+constexpr u32 kFinishers = kConsumers / kKvSplits;  // of a CTA's consumers, whose rows it stores
 constexpr u32 kConsumerWarps = 4 * kConsumers;
 constexpr u32 kConsumerThreads = kConsumers * kWarpgroupThreads;
 constexpr u32 kThreads = kConsumerThreads + kWarpgroupThreads;
@@ -60,6 +63,8 @@ constexpr u32 kKvBytes = kBlockN * kRowBytes;
 static_assert(kHeadDim == 64 || kHeadDim == 128);
 static_assert(kConsumers == 2 || kConsumers == 3, "block_m is 128 or 192");
 static_assert(kBlockN % 16 == 0 && kKvStages >= 1);
+static_assert(kKvSplits == 1 || (kKvSplits == kConsumers && kStaging == Staging::dedicated),
+              "each CTA of a split tile finishes the rows of one consumer, which waits for nobody else's");
 static_assert(kStaging != Staging::alias_value || kBlockM <= kKvStages * kBlockN, "the output fits into V's buffers");
 
 // Places in dynamic shared memory. Tiles first: a swizzled tile begins at a multiple of 1,024 bytes.
@@ -69,8 +74,12 @@ constexpr u32 kValueOffset = kKeyOffset + kKvStages * kKvBytes;
 constexpr u32 kStagingOffset = kStaging == Staging::alias_query   ? kQueryOffset
                                : kStaging == Staging::alias_value ? kValueOffset
                                                                   : kValueOffset + kKvStages * kKvBytes;
-constexpr u32 kStagingBytes = kStaging == Staging::dedicated ? kStagingSlots * kConsumers * kWarpgroupTileBytes : 0;
-constexpr u32 kPipelineOffset = kValueOffset + kKvStages * kKvBytes + kStagingBytes;
+constexpr u32 kStagingBytes = kStaging == Staging::dedicated ? kStagingSlots * kFinishers * kWarpgroupTileBytes : 0;
+// What one consumer of a split tile's other CTA stores here: its output, and a vector for each two rows.
+constexpr u32 kPartialBytes =
+    kKvSplits == 1 ? 0 : kWarpgroupRows * kHeadDim * sizeof(float) + kWarpgroupRows / 2 * sizeof(FloatVector);
+constexpr u32 kPartialOffset = kValueOffset + kKvStages * kKvBytes + kStagingBytes;
+constexpr u32 kPipelineOffset = kPartialOffset + kPartialBytes;
 constexpr u32 kPipelineBytes = 1024;
 // Of a recording variant, which takes what is left for staged spans.
 constexpr u32 kRecordingOffset = kPipelineOffset + kPipelineBytes;
@@ -84,6 +93,6 @@ constexpr u32 kConsumersBarrier = kTurnBarrier + kConsumers;
 constexpr u32 kStoredBarrier = kConsumersBarrier + 1;
 
 // All that store output.
-constexpr u32 kStoringThreads = kConsumerThreads + (kPaced ? kConsumers * kWarpThreads : 0);
+constexpr u32 kStoringThreads = kConsumerThreads + (kPaced ? kFinishers * kWarpThreads : 0);
 
 }  // namespace xstage

@@ -5,20 +5,36 @@
 #include "attention_a2a/rows.cuh"
 #include "attention_a2a/softmax.cuh"
 #include "attention_a2a/tile_spans.cuh"
+#include "common/timer.cuh"
 
 namespace xstage {
 
 class TileWriter {
 public:
     __device__ TileWriter(Pipeline& pipeline, char* shared, u32 consumer, const AttentionArguments& arguments)
-        : pipeline_(pipeline), shared_(shared), consumer_(consumer), epoch_slot_(epoch_slot(arguments)) {}
+        : pipeline_(pipeline),
+          shared_(shared),
+          consumer_(consumer),
+          finisher_(finisher_of(consumer)),
+          epoch_slot_(epoch_slot(arguments)) {}
 
     __device__ u32 barrier() const { return kWarpgroupBarrier + consumer_; }
+
+    // When a tile's Q-loop begins.
+    __device__ __forceinline__ void begin() const {
+        if (kPaced && finishes(consumer_) && elected()) {
+            pipeline_.loop_begin_cycles[finisher_] = static_cast<u32>(sm_clock());
+        }
+    }
 
     // `index`: of the tile on this CTA.
     __device__ __forceinline__ void write(const AttentionArguments& arguments, u32 rows_per_rank, Tile tile, u32 index,
                                           const float (&output)[kOutputs], TileSpans& spans) {
         const char* slot = staging_slot(shared_, consumer_, index);
+        u32 loop_cycles = 0;
+        if (kPaced && elected()) {
+            loop_cycles = static_cast<u32>(sm_clock()) - pipeline_.loop_begin_cycles[finisher_];
+        }
         spans.end(kMainloopSpan, index);
         wait_for_slot(index);
         spans.end(kStagingStallSpan, index);
@@ -26,10 +42,10 @@ public:
         const u32 first_row = tile.block * kBlockM + consumer_ * kWarpgroupRows;
         if constexpr (kPaced) {
             if (elected()) {
-                pipeline_.staged_tile[consumer_][index % kStagingSlots] = tile;
+                pipeline_.staged_tile[finisher_][index % kStagingSlots] = {tile, loop_cycles};
             }
             __syncwarp();
-            arrive_warp(pipeline_.staged_full[consumer_][index % kStagingSlots]);
+            arrive_warp(pipeline_.staged_full[finisher_][index % kStagingSlots]);
         } else if constexpr (kStoreFlavour == StoreFlavour::register_stores) {
             __syncwarp();  // a warp stores the rows that it staged
             store_rows(arguments, rows_per_rank, tile.head, first_row, slot);
@@ -54,11 +70,12 @@ public:
         }
     }
 
-    // Of `tiles` tiles of this CTA the last one's stores have been issued, whoever issues them.
+    // Of `tiles` tiles of this CTA the last one's stores have been issued, whoever issues them: those that wait in
+    // registers when the slot is empty leave at once in the last round.
     __device__ void wait_until_issued(u32 tiles) const {
         if (kPaced && tiles > 0) {
             const u32 last = tiles - 1;
-            pipeline_.staged_empty[consumer_][last % kStagingSlots].wait(last / kStagingSlots % 2);
+            pipeline_.staged_empty[finisher_][last % kStagingSlots].wait(last / kStagingSlots % 2);
         }
     }
 
@@ -72,7 +89,7 @@ private:
         } else if constexpr (kStaging == Staging::alias_query) {
             named_barrier_sync(barrier(), kWarpgroupThreads);  // all warps are done with these rows of Q
         } else if constexpr (kPaced) {
-            pipeline_.staged_empty[consumer_][index % kStagingSlots].wait((index / kStagingSlots + 1) % 2);
+            pipeline_.staged_empty[finisher_][index % kStagingSlots].wait((index / kStagingSlots + 1) % 2);
         } else {
             if (elected()) {
                 bulk_wait_sources_read_but<kStagingSlots - 1>();
@@ -154,6 +171,7 @@ private:
     Pipeline& pipeline_;
     char* shared_;
     u32 consumer_;
+    u32 finisher_;
     u32 epoch_slot_;
 };
 

@@ -2,11 +2,18 @@
 #pragma once
 
 #include "attention_a2a/config.cuh"
+#include "attention_a2a/team.cuh"
 #include "attention_a2a/tile_order.cuh"
 #include "common/mbarrier.cuh"
 #include "common/ring.cuh"
 
 namespace xstage {
+
+// What a consumer hands to its storer warp with the rows.
+struct StagedTile {
+    Tile tile;
+    u32 loop_cycles;  // that its Q-loop took
+};
 
 struct Pipeline {
     Mbarrier query_full;              // producer's copies: this tile's Q, and `tile`
@@ -16,10 +23,13 @@ struct Pipeline {
     Mbarrier value_full[kKvStages];   // producer's copies
     Mbarrier value_empty[kKvStages];  // every consumer warp: its product with V is done
     Mbarrier alias_empty;             // every consumer warp: the output staged in V's buffers is read
-    Mbarrier staged_full[kConsumers][kStagingSlots];   // the consumer's four warps: their rows are staged
-    Mbarrier staged_empty[kConsumers][kStagingSlots];  // the consumer's storer warp: it has read them
+    Mbarrier staged_full[kFinishers][kStagingSlots];   // the consumer's four warps: their rows are staged
+    Mbarrier staged_empty[kFinishers][kStagingSlots];  // the consumer's storer warp: it has read them
+    Mbarrier partial_full;   // the other CTA's stores: its part of these rows' output is here
+    Mbarrier partial_empty;  // warps of the other CTA's consumer that finishes: they have read what was stored there
     Tile tile;
-    Tile staged_tile[kConsumers][kStagingSlots];  // whose rows are staged for the storer warp
+    StagedTile staged_tile[kFinishers][kStagingSlots];  // whose rows are staged for the storer warp
+    u32 loop_begin_cycles[kFinishers];                  // of the consumer's Q-loop, of a clock that wraps around
 
     // One thread, before a barrier of the CTA.
     __device__ void init() {
@@ -32,10 +42,12 @@ struct Pipeline {
             value_empty[stage].init(kConsumerWarps);
         }
         alias_empty.init(kConsumerWarps);
-        for (u32 consumer = 0; consumer < kConsumers; ++consumer) {
+        partial_full.init(1);
+        partial_empty.init(4);
+        for (u32 finisher = 0; finisher < kFinishers; ++finisher) {
             for (u32 slot = 0; slot < kStagingSlots; ++slot) {
-                staged_full[consumer][slot].init(4);
-                staged_empty[consumer][slot].init(1);
+                staged_full[finisher][slot].init(4);
+                staged_empty[finisher][slot].init(1);
             }
         }
         fence_barrier_init();

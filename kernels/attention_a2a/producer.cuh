@@ -23,11 +23,11 @@ __device__ void produce(const AttentionArguments& arguments, const TileGrid& gri
     prefetch_map(arguments.query);
     prefetch_map(arguments.key);
     prefetch_map(arguments.value);
-    const u32 kv_tiles = (arguments.tokens - 1) / kBlockN + 1;
+    const KvRange kv = kv_range((arguments.tokens - 1) / kBlockN + 1);
     KvPosition keys;
     KvPosition values;
     u32 parity = 0;
-    for (u32 place = blockIdx.x; place < grid.tiles(); place += gridDim.x, parity ^= 1) {
+    for (u32 place = team(); place < grid.tiles(); place += teams(), parity ^= 1) {
         const Tile tile = grid.at(static_cast<TileOrder>(arguments.tile_order), place);
         pipeline.query_empty.wait(parity ^ 1);
         pipeline.tile = tile;
@@ -37,19 +37,19 @@ __device__ void produce(const AttentionArguments& arguments, const TileGrid& gri
             load_box(shared + kQueryOffset + consumer * kWarpgroupTileBytes, arguments.query, pipeline.query_full, 0,
                      static_cast<int>(first_row), 0, static_cast<int>(tile.head));
         }
-        load_kv(shared + kKeyOffset, arguments.key, pipeline.key_full, pipeline.key_empty, keys, kv_tiles - 1,
-                tile.head);
+        load_kv(shared + kKeyOffset, arguments.key, pipeline.key_full, pipeline.key_empty, keys,
+                kv.first + kv.tiles - 1, tile.head);
 #pragma unroll 1
-        for (u32 left = kv_tiles; left > 0; --left) {
+        for (u32 left = kv.tiles; left > 0; --left) {
             if (left > 1) {
-                load_kv(shared + kKeyOffset, arguments.key, pipeline.key_full, pipeline.key_empty, keys, left - 2,
-                        tile.head);
+                load_kv(shared + kKeyOffset, arguments.key, pipeline.key_full, pipeline.key_empty, keys,
+                        kv.first + left - 2, tile.head);
             }
-            if (kStaging == Staging::alias_value && left == kv_tiles) {
+            if (kStaging == Staging::alias_value && left == kv.tiles) {
                 pipeline.alias_empty.wait(parity ^ 1);  // of the tile before; passes at once on the first
             }
             load_kv(shared + kValueOffset, arguments.value, pipeline.value_full, pipeline.value_empty, values,
-                    left - 1, tile.head);
+                    kv.first + left - 1, tile.head);
         }
     }
 }

@@ -1,4 +1,4 @@
-// The Q-loop of one output tile: a consumer warpgroup's 64 query rows against all KV tiles.
+// The Q-loop of one output tile: a consumer warpgroup's 64 query rows against this CTA's KV tiles.
 #pragma once
 
 #include "attention_a2a/producer.cuh"
@@ -59,24 +59,22 @@ public:
     __device__ QLoop(Pipeline& pipeline, char* shared, u32 consumer, const AttentionArguments& arguments)
         : pipeline_(pipeline),
           turns_(consumer),
-          kv_tiles_((arguments.tokens - 1) / kBlockN + 1),
-          last_columns_(arguments.tokens - (kv_tiles_ - 1) * kBlockN),
-          scale_log2_(arguments.scale_log2),
+          kv_(kv_range((arguments.tokens - 1) / kBlockN + 1)),
+          first_columns_(min(kBlockN, arguments.tokens - (kv_.first + kv_.tiles - 1) * kBlockN)),
           query_(swizzled_operand(shared_address(shared) + kQueryOffset + consumer * kWarpgroupTileBytes, 0)),
           key_(swizzled_operand(shared_address(shared) + kKeyOffset, 0)),
           value_(swizzled_operand(shared_address(shared) + kValueOffset, kBlockN * kSwizzleRowBytes)) {}
 
-    // The normalised output; Q has been copied in when it is called.
-    __device__ __forceinline__ void run(float (&output)[kOutputs]) {
-        OnlineSoftmax softmax(scale_log2_);
+    // The output, to be normalised by `softmax`; Q has been copied in when it is called.
+    __device__ __forceinline__ void run(float (&output)[kOutputs], OnlineSoftmax& softmax) {
         float scores[kScores];
         u32 probabilities[kScores / 2];
 
         wait_for_key();
         issue_next_scores(scores);
         wait_for_scores<0>(scores);
-        if (last_columns_ != kBlockN) {
-            mask_scores(scores, last_columns_);
+        if (first_columns_ != kBlockN) {
+            mask_scores(scores, first_columns_);
         }
         softmax.update<true>(scores);
         pack_probabilities(probabilities, scores);
@@ -84,7 +82,7 @@ public:
         for (u32 i = 0; i < kOutputs; ++i) {
             output[i] = 0;
         }
-        for (u32 kv_tile = 1; kv_tile < kv_tiles_; ++kv_tile) {
+        for (u32 kv_tile = 1; kv_tile < kv_.tiles; ++kv_tile) {
             if constexpr (kOverlap) {
                 overlapped_round(output, scores, probabilities, softmax);
             } else {
@@ -96,7 +94,6 @@ public:
         }
         issue_next_output(output, probabilities);
         wait_for_output(output, probabilities);
-        softmax.normalise(output);
     }
 
 private:
@@ -163,9 +160,8 @@ private:
 
     Pipeline& pipeline_;
     Turns turns_;
-    u32 kv_tiles_;
-    u32 last_columns_;  // of the last KV tile that exist
-    float scale_log2_;
+    KvRange kv_;
+    u32 first_columns_;  // of the KV tile that comes first, the last one, that exist
     u64 query_;
     u64 key_;
     u64 value_;

@@ -3,6 +3,7 @@
 
 #include "attention_a2a/arguments.cuh"
 #include "attention_a2a/config.cuh"
+#include "attention_a2a/team.cuh"
 #include "common/store.cuh"
 
 namespace xstage {
@@ -21,7 +22,7 @@ __device__ __forceinline__ u32 staged_vector(const char* slot, u32 row, u32 vect
 // Place of a warpgroup's rows of the `index`-th tile of this CTA.
 __device__ __forceinline__ char* staging_slot(char* shared, u32 consumer, u32 index) {
     const u32 slot = kStagingSlots == 2 ? index % 2 : 0;
-    return shared + kStagingOffset + (slot * kConsumers + consumer) * kWarpgroupTileBytes;
+    return shared + kStagingOffset + (slot * kFinishers + finisher_of(consumer)) * kWarpgroupTileBytes;
 }
 
 // Which of a rank's two buffers this launch fills, where it has two.

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "attention_a2a/config.cuh"
+#include "common/types.cuh"
 
 namespace xstage {
 
@@ -40,6 +41,12 @@ __device__ __forceinline__ void pack_probabilities(u32 (&packed)[kScores / 2], c
         packed[i] = pack_bf16(scores[2 * i], scores[2 * i + 1]);
     }
 }
+
+// What two outputs of different KV rows are multiplied with before they are added, for a thread's two rows.
+struct MergeScales {
+    float mine[2];
+    float other[2];
+};
 
 class OnlineSoftmax {
 public:
@@ -81,6 +88,29 @@ public:
     // Brings the output so far to the largest score that `update` found.
     __device__ __forceinline__ void rescale(float (&output)[kOutputs]) const {
         scale(output, correction_[0], correction_[1]);
+    }
+
+    // Of a thread's two rows, as another softmax needs it to merge them: largest scores, and sums of the whole rows.
+    __device__ __forceinline__ FloatVector state() const {
+        return {maximum_[0], maximum_[1], row_total(sum_[0]), row_total(sum_[1])};
+    }
+
+    // Takes over other KV rows of the same query rows, whose sums are added to the first of a row's four threads.
+    __device__ __forceinline__ MergeScales merge(FloatVector other) {
+        const float other_maximum[2] = {other.x, other.y};
+        const bool first = threadIdx.x % 4 == 0;
+        const float other_sum[2] = {first ? other.z : 0, first ? other.w : 0};
+        MergeScales scales;
+#pragma unroll
+        for (u32 row = 0; row < 2; ++row) {
+            const float maximum = fmaxf(maximum_[row], other_maximum[row]);
+            const float shift = maximum * scale_log2_;
+            scales.mine[row] = exp2_approximate(maximum_[row] * scale_log2_ - shift);
+            scales.other[row] = exp2_approximate(other_maximum[row] * scale_log2_ - shift);
+            maximum_[row] = maximum;
+            sum_[row] = sum_[row] * scales.mine[row] + other_sum[row] * scales.other[row];
+        }
+        return scales;
     }
 
     __device__ __forceinline__ void normalise(float (&output)[kOutputs]) const {

@@ -1,12 +1,13 @@
 // Spans of a consumer warpgroup, of each of its output tiles: the Q-loop, the wait for a staging slot, and the issue of
 // the remote stores (T_RS). They follow each other without gaps. Compiled out unless RECORD_SPANS.
 //
-// One lane a warpgroup, recorded by its first thread. The recorder lives in shared memory: in registers it would
-// push the Q-loop into spilling.
+// One lane a warpgroup that finishes rows, recorded by its first thread. The recorder lives in shared memory: in
+// registers it would push the Q-loop into spilling.
 #pragma once
 
 #include "attention_a2a/arguments.cuh"
 #include "attention_a2a/config.cuh"
+#include "attention_a2a/team.cuh"
 #include "common/span.cuh"
 #include "common/store.cuh"
 
@@ -24,18 +25,19 @@ struct SpanLane {
 
 class TileSpans {
 public:
-    // In shared memory: the lanes' recorders, a word for each consumer thread, the lanes' staged records.
+    // In shared memory: the lanes' recorders, a word for each of their threads, their staged records.
     __device__ TileSpans(char* shared, u32 consumer, const AttentionArguments& arguments)
-        : lane_(reinterpret_cast<SpanLane*>(shared + kRecordingOffset) + consumer),
-          words_(reinterpret_cast<u32*>(shared + kRecordingOffset + kConsumers * sizeof(SpanLane)) +
-                 consumer * kWarpgroupThreads),
-          records_(reinterpret_cast<SpanRecord*>(shared + kRecordingOffset + kConsumers * sizeof(SpanLane) +
-                                                 kConsumerThreads * sizeof(u32)) +
-                   consumer * arguments.span_capacity) {}
+        : finisher_(finisher_of(consumer)),
+          lane_(reinterpret_cast<SpanLane*>(shared + kRecordingOffset) + finisher_),
+          words_(reinterpret_cast<u32*>(shared + kRecordingOffset + kFinishers * sizeof(SpanLane)) +
+                 finisher_ * kWarpgroupThreads),
+          records_(reinterpret_cast<SpanRecord*>(shared + kRecordingOffset + kFinishers * sizeof(SpanLane) +
+                                                 kFinishers * kWarpgroupThreads * sizeof(u32)) +
+                   finisher_ * arguments.span_capacity) {}
 
-    __device__ void open(const AttentionArguments& arguments, u32 consumer) {
+    __device__ void open(const AttentionArguments& arguments) {
         if (kRecordSpans && recording()) {
-            lane_->recorder = SpanRecorder(records_, arguments.span_capacity, consumer);
+            lane_->recorder = SpanRecorder(records_, arguments.span_capacity, finisher_);
             lane_->recorder.open();
             lane_->begin_cycles = lane_->recorder.begin();
         }
@@ -59,9 +61,9 @@ public:
     }
 
     // Writes the lane's row and records. All threads of the warpgroup, after its last span.
-    __device__ void close(const AttentionArguments& arguments, u32 consumer, u32 issued, u32 barrier) {
+    __device__ void close(const AttentionArguments& arguments, u32 issued, u32 barrier) {
         if (kRecordSpans) {
-            const u32 lane = blockIdx.x * kConsumers + consumer;
+            const u32 lane = blockIdx.x * kFinishers + finisher_;
             if (recording()) {
                 lane_->recorded = lane_->recorder.close(&arguments.lanes[lane], lane, issued);
             }
@@ -74,6 +76,7 @@ public:
 private:
     static __device__ __forceinline__ bool recording() { return threadIdx.x % kWarpgroupThreads == 0; }
 
+    u32 finisher_;
     SpanLane* lane_;
     u32* words_;
     SpanRecord* records_;

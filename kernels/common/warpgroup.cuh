@@ -50,6 +50,15 @@ __device__ __forceinline__ uint4 load_shared_v4(u32 address) {
     return value;
 }
 
+__device__ __forceinline__ FloatVector load_shared_floats(u32 address) {
+    FloatVector value;
+    asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+                 : "=f"(value.x), "=f"(value.y), "=f"(value.z), "=f"(value.w)
+                 : "r"(address)
+                 : "memory");
+    return value;
+}
+
 // Two floats rounded to bf16, the first in the low half.
 __device__ __forceinline__ u32 pack_bf16(float low, float high) {
     u32 packed;

@@ -15,7 +15,7 @@ from xstage_tune.configs.schema import AttentionConfig
 from xstage_tune.devices.cuda import attention_maps
 from xstage_tune.devices.cuda.attention_arguments import EPOCH_STATE, attention_arguments
 from xstage_tune.devices.cuda.attention_shape import AttentionShape, Destinations
-from xstage_tune.devices.cuda.attention_variants import attention_variant, consumers
+from xstage_tune.devices.cuda.attention_variants import attention_variant, finishers
 from xstage_tune.spans import LANE_DTYPE, RECORD_DTYPE, SpanTable, decode_records
 
 #: The bf16 number that fills what nothing may write.
@@ -81,13 +81,13 @@ class EmulatedRun:
         monkeypatch: pytest.MonkeyPatch,
         *,
         config: AttentionConfig | None = None,
-        ctas: int = 2,
+        teams: int = 2,
         seed: int = 0,
     ) -> None:
         monkeypatch.setattr(attention_maps, "encode_map", emulated_map)
         self._kernel = kernel
         self.shape = shape
-        self._ctas = ctas
+        self._ctas = teams * kernel.config.kv_splits
         random = np.random.default_rng(seed)
         size = (shape.tokens, shape.heads, shape.head_dim)
         self.q, self.k, self.v = (bf16(random.standard_normal(size, np.float32)) for _ in range(3))
@@ -120,7 +120,7 @@ class EmulatedRun:
         assert error is None, error.decode()
 
     def record(self, seed: int, capacity: int) -> SpanTable:
-        lanes = np.zeros(self._ctas * consumers(self._kernel.config), LANE_DTYPE)
+        lanes = np.zeros(self._ctas * finishers(self._kernel.config), LANE_DTYPE)
         records = np.zeros((len(lanes), capacity), RECORD_DTYPE)
         self.arguments["lanes"], self.arguments["spans"] = lanes.ctypes.data, records.ctypes.data
         self.arguments["span_capacity"] = capacity

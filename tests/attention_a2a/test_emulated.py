@@ -17,6 +17,7 @@ from xstage_tune.configs.schema import AttentionConfig
 from xstage_tune.devices.cuda.attention_shape import AttentionShape
 from xstage_tune.spans import SpanKind
 
+SPLIT = config(block_n=64, output_staging="dedicated-x1", kv_splits=2)
 VARIANTS = {
     "st.v4 in Q's buffer, products overlapped": (config(block_n=64), 64),
     "st.v4 in V's buffers": (config(block_n=80, output_staging="alias-v"), 128),
@@ -25,6 +26,9 @@ VARIANTS = {
     "tma in Q's buffer": (config(block_n=64, store_flavour="tma"), 64),
     "tma in V's buffers": (config(block_n=64, output_staging="alias-v", store_flavour="tma"), 64),
     "tma, two slots": (config(block_n=64, output_staging="dedicated-x2", store_flavour="tma"), 64),
+    "KV split, paced": (SPLIT, 64),
+    "KV split, two slots": (SPLIT.model_copy(update={"output_staging": "dedicated-x2"}), 64),
+    "KV split, tma": (SPLIT.model_copy(update={"store_flavour": "tma"}), 128),
     "three consumers, products in turn": (config(block_m=192, block_n=112, kv_stages=1), 128),
 }
 
@@ -55,15 +59,22 @@ def test_ragged_ranks_and_partial_tiles(
     assert run.words.tolist() == [1, 1, 1]
 
 
-def test_one_token_of_eight_ranks(kernel: EmulatedKernel, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = EmulatedRun(kernel, AttentionShape(1, 1, kernel.head_dim, ranks=8, rank=7), monkeypatch, ctas=1)
+def fewest_tokens(kernel: EmulatedKernel) -> int:
+    """One KV row, or one for each CTA of a team."""
+    config = kernel.config
+    return (config.kv_splits - 1) * config.block_n + 1
+
+
+def test_fewest_tokens_of_eight_ranks(kernel: EmulatedKernel, monkeypatch: pytest.MonkeyPatch) -> None:
+    shape = AttentionShape(fewest_tokens(kernel), 1, kernel.head_dim, ranks=8, rank=7)
+    run = EmulatedRun(kernel, shape, monkeypatch, teams=1)
     run.launch(0)
     check(run)
 
 
 def test_epochs_take_turns_at_two_buffers(kernel: EmulatedKernel, monkeypatch: pytest.MonkeyPatch) -> None:
     shape = AttentionShape(70, 1, kernel.head_dim, ranks=2)
-    run = EmulatedRun(kernel, shape, monkeypatch, ctas=1)
+    run = EmulatedRun(kernel, shape, monkeypatch, teams=1)
     run.launch(0)
     check(run, 0)
     assert (run.buffers[:, 1] == POISON).all()
@@ -83,8 +94,8 @@ def test_many_rounds_with_one_kv_tile(
     kernel: EmulatedKernel, monkeypatch: pytest.MonkeyPatch, ranks: int
 ) -> None:
     """As many Q-loops of one round as heads: buffers change hands as fast as they can."""
-    shape = AttentionShape(60, 7, kernel.head_dim, ranks, rank=ranks - 1)
-    run = EmulatedRun(kernel, shape, monkeypatch, ctas=1, seed=5)
+    shape = AttentionShape(fewest_tokens(kernel) + 59, 7, kernel.head_dim, ranks, rank=ranks - 1)
+    run = EmulatedRun(kernel, shape, monkeypatch, teams=1, seed=5)
     run.launch(5)
     check(run)
 
@@ -93,7 +104,7 @@ def test_many_rounds_with_one_kv_tile(
 def test_spans_of_a_recording_variant(changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     variant = config(block_n=64, **changes)
     kernel = EmulatedKernel(variant, 64, record_spans=True)
-    run = EmulatedRun(kernel, AttentionShape(300, 1, 64), monkeypatch, ctas=2)
+    run = EmulatedRun(kernel, AttentionShape(300, 1, 64), monkeypatch)
     table = run.record(0, capacity=6)
     check(run)
     assert table.lanes["issued"].tolist() == [2, 2, 1, 1]
@@ -104,9 +115,22 @@ def test_spans_of_a_recording_variant(changes: dict[str, Any], monkeypatch: pyte
     assert table.spans["index"].tolist() == ([0] * 3 + [1] * 3) * 2 + [0] * 6
 
 
+def test_spans_of_split_tiles_are_those_of_the_consumer_that_finishes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kernel = EmulatedKernel(SPLIT, 64, record_spans=True)
+    run = EmulatedRun(kernel, AttentionShape(300, 1, 64), monkeypatch)
+    table = run.record(0, capacity=6)
+    check(run)
+    assert table.lanes["issued"].tolist() == [2, 2, 1, 1]
+    assert table.spans["kind"].tolist() == [SpanKind.MAINLOOP, SpanKind.STAGING_STALL, SpanKind.ISSUE] * 6
+    assert table.spans["role"].tolist() == [0] * 18
+    assert table.spans["index"].tolist() == ([0] * 3 + [1] * 3) * 2 + [0] * 6
+
+
 def test_spans_that_do_not_fit_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     kernel = EmulatedKernel(config(block_n=64), 64, record_spans=True)
-    run = EmulatedRun(kernel, AttentionShape(200, 1, 64), monkeypatch, ctas=1)
+    run = EmulatedRun(kernel, AttentionShape(200, 1, 64), monkeypatch, teams=1)
     table = run.record(0, capacity=4)
     assert len(table.spans) == 8
     assert table.dropped() == 4

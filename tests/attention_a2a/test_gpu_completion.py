@@ -24,6 +24,8 @@ VARIANTS = [
     config(block_m=192),
     config(block_m=192, block_n=112, output_staging="dedicated-x1"),
     config(block_m=192, output_staging="alias-v", store_flavour="tma"),
+    config(block_n=144, output_staging="dedicated-x1", kv_splits=2),
+    config(output_staging="dedicated-x1", store_flavour="tma", kv_splits=2),
 ]
 TRIES = 30
 

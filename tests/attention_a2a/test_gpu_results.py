@@ -9,7 +9,7 @@ import pytest
 from tests.attention_a2a.cases import config
 from tests.attention_a2a.gpu import POISON, Case, reference, relative_error, require_path
 from xstage_tune.configs.schema import AttentionConfig, TileOrder
-from xstage_tune.devices.base import StorePath
+from xstage_tune.devices.base import StoreFlavour, StorePath
 from xstage_tune.devices.cuda.attention_shape import AttentionShape
 from xstage_tune.devices.cuda.attention_variants import SHIPPED
 
@@ -72,6 +72,18 @@ def test_any_number_of_tokens(variant: AttentionConfig, head_dim: int, tokens: i
     check(Case(shape, variant, seed=tokens + ranks))
 
 
+@pytest.mark.parametrize("ranks", [1, 8])
+@pytest.mark.parametrize("tokens", [81, 127, 160, 161, 997, 4608])
+@pytest.mark.parametrize("head_dim", [64, 128])
+@pytest.mark.parametrize("flavour", ["st.v4", "tma"])
+def test_split_tiles_of_any_number_of_tokens(
+    flavour: StoreFlavour, head_dim: int, tokens: int, ranks: int
+) -> None:
+    """From two KV tiles on, the later one partial; odd and even numbers of them."""
+    variant = config(block_n=80, output_staging="dedicated-x1", store_flavour=flavour, kv_splits=2)
+    check(Case(AttentionShape(tokens, 5, head_dim, ranks, ranks - 1), variant, seed=tokens + ranks))
+
+
 @pytest.mark.parametrize("order", get_args(TileOrder))
 @pytest.mark.parametrize(
     "shape",
@@ -88,12 +100,19 @@ def test_every_tile_order_covers_all_rows(shape: AttentionShape, order: TileOrde
     check(Case(shape, config(tile_order=order), seed=3))
 
 
+@pytest.mark.parametrize("order", get_args(TileOrder))
+def test_every_tile_order_of_split_tiles(order: TileOrder) -> None:
+    variant = config(tile_order=order, output_staging="dedicated-x1", kv_splits=2)
+    check(Case(ROUNDS, variant, "host", seed=3))
+
+
 @pytest.mark.parametrize(
     "variant",
     [
         config(block_n=176, output_staging="alias-v"),
         config(block_m=192),
         config(block_n=160, output_staging="dedicated-x1"),
+        config(block_n=144, output_staging="dedicated-x1", kv_splits=2),
     ],
     ids=lambda variant: variant.label,
 )
@@ -110,10 +129,11 @@ def test_wan_720p(variant: AttentionConfig) -> None:
     assert case.ranks.untouched()
 
 
-def test_softmax_scale_and_large_scores() -> None:
-    """Scores far apart: most probabilities vanish, none overflows."""
+@pytest.mark.parametrize("variant", [config(), config(output_staging="dedicated-x1", kv_splits=2)])
+def test_softmax_scale_and_large_scores(variant: AttentionConfig) -> None:
+    """Scores far apart: most probabilities vanish, of split tiles those of whole halves; none overflows."""
     shape = AttentionShape(1000, 1, 128)
-    case = Case(shape, config(), softmax_scale=128**-0.5)
+    case = Case(shape, variant, softmax_scale=128**-0.5)
     for tensor in case.inputs[:2]:
         tensor.mul_(8)
     assert relative_error(case.run(), reference(*case.inputs)) < TOLERANCE

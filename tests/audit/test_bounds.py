@@ -7,12 +7,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.audit.cases import capacity_point, issue_point, paper_platform
+from tests.configs.cases import attention_config
+from xstage_tune.audit.attention import AttentionAudit
 from xstage_tune.audit.bursts import BurstTerms, burst_terms
 from xstage_tune.audit.figures import Basis, Figure, derived
 from xstage_tune.audit.run import audit
 from xstage_tune.configs.defaults import default_config
 from xstage_tune.configs.schema import AttentionConfig, MegaMoeConfig, Schedule
 from xstage_tune.errors import UsageError
+from xstage_tune.platforms.loader import load_platform
 from xstage_tune.platforms.schema import PlatformProfile
 from xstage_tune.workloads.loader import load_workload
 
@@ -241,6 +244,47 @@ def test_one_token_of_attention_takes_a_whole_kv_tile_and_has_no_drain_to_hide()
 def test_a_q_loop_is_whole_kv_tiles(tokens: int, tiles: int) -> None:
     found = audit(load_workload("fa-a2a/paper", [f"tokens={tokens}"]), paper_platform())
     assert found.gap_ns.value == tiles * 790
+
+
+def known_exchange_ns(platform: PlatformProfile) -> float:
+    """Of the 128x128 tile of head dim 128."""
+    assert platform.compute is not None
+    (tile,) = (
+        tile
+        for tile in platform.compute.attention
+        if (tile.block_m, tile.block_n, tile.head_dim) == (128, 128, 128)
+    )
+    assert tile.exchange_ns
+    return tile.exchange_ns
+
+
+def test_ctas_that_share_a_tile_halve_their_bursts_and_their_q_loops() -> None:
+    """64 KV tiles and 256 output tiles: 32 each, and of 66 teams the busiest makes four."""
+    workload, platform = load_workload("fa-a2a/paper"), load_platform("h200-host")
+    whole, split = (
+        audit(
+            workload,
+            platform,
+            attention_config(output_staging="dedicated-x1", tile_order="own-last", kv_splits=parts),
+        )
+        for parts in (1, 2)
+    )
+    assert isinstance(whole.detail, AttentionAudit)
+    assert isinstance(split.detail, AttentionAudit)
+    assert (whole.detail.rounds, split.detail.rounds) == (2, 4)
+    assert (whole.burst.producers, split.burst.producers) == (132, 132)
+    assert split.burst.burst_bytes.value == whole.burst.burst_bytes.value / 2
+    times, exchange_ns = split.detail.times, known_exchange_ns(platform)
+    assert split.gap_ns.value == times.fixed_ns.value + 32 * times.kv_tile_ns.value + exchange_ns
+    # V/R of paced stores: half the burst, and half the KV tiles of each token.
+    assert split.detail.converged_tokens.value == pytest.approx(whole.detail.converged_tokens.value)
+    assert split.detail.arrival.residual_ns.value < 0.7 * whole.detail.arrival.residual_ns.value
+
+
+def test_fewer_tiles_than_teams_leave_ctas_without_a_burst() -> None:
+    workload = load_workload("fa-a2a/paper", ["tokens=1024"])
+    config = attention_config(output_staging="dedicated-x1", kv_splits=2)
+    assert audit(workload, load_platform("h200-host"), config).burst.producers == 64
 
 
 def test_all_tokens_on_one_expert_fill_its_tiles() -> None:

@@ -13,13 +13,16 @@ BLACKWELL = load_platform("paper-nvlink5")
 
 
 def hopper() -> PlatformProfile:
-    """An SM of Hopper: the same shared memory and registers, but no tensor memory."""
+    """An SM of Hopper: the same shared memory and registers, but no tensor memory; tiles may be split."""
     assert BLACKWELL.compute is not None
+    tiles = tuple(tile.model_copy(update={"exchange_ns": 2000.0}) for tile in BLACKWELL.compute.attention)
     return BLACKWELL.model_copy(
         update={
             "name": "hopper",
             "gpu": BLACKWELL.gpu.model_copy(update={"architecture": "sm_90a", "sm_count": 132}),
-            "compute": BLACKWELL.compute.model_copy(update={"tensor_memory_bytes_per_sm": 0}),
+            "compute": BLACKWELL.compute.model_copy(
+                update={"tensor_memory_bytes_per_sm": 0, "attention": tiles}
+            ),
         }
     )
 

@@ -83,6 +83,67 @@ def test_attention_tiles_on_hopper(changes: dict[str, Any], head_dim: int, broke
     assert limits(attention_config(**changes), attention(head_dim=head_dim), hopper()) == broken
 
 
+SPLIT = {"output_staging": "dedicated-x1", "kv_splits": 2}
+
+
+def test_a_cta_of_a_split_tile_stages_its_own_rows_and_receives_their_other_half() -> None:
+    """64 rows of bf16 in either buffer; of the other CTA's output 64 rows of fp32, and 8 bytes a row."""
+    config = attention_config(output_staging="dedicated-x2", kv_splits=2)
+    shared = check_config(config, attention(), hopper()).budgets[0]
+    terms = {term.name: term.amount for term in shared.terms}
+    assert terms["Q"] == 128 * 128 * 2
+    assert terms["output staging"] == 2 * 64 * 128 * 2
+    assert terms["partial output"] == 64 * (128 * 4 + 8)
+    whole = check_config(config.model_copy(update={"kv_splits": 1}), attention(), hopper()).budgets[0]
+    terms = {term.name: term.amount for term in whole.terms}
+    assert (terms["output staging"], terms["partial output"]) == (2 * 128 * 128 * 2, 0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "tokens", "platform", "message"),
+    [
+        ({}, 2048, BLACKWELL, "kv_splits = 2: the kernel of sm_100 splits none"),
+        (
+            {"block_m": 192, "block_n": 80},
+            2048,
+            hopper(),
+            "kv_splits = 2 needs block_m = 128, a consumer warpgroup for each CTA",
+        ),
+        (
+            {"output_staging": "alias-q"},
+            2048,
+            hopper(),
+            "kv_splits = 2 needs output_staging dedicated-x1 or dedicated-x2",
+        ),
+        ({}, 128, hopper(), "128 KV rows are one tile of 128, nothing to split"),
+    ],
+)
+def test_what_cannot_be_split(
+    changes: dict[str, Any], tokens: int, platform: PlatformProfile, message: str
+) -> None:
+    split, whole = (attention_config(**SPLIT | changes | {"kv_splits": n}) for n in (2, 1))
+    broken = [v for v in check_config(split, attention(tokens=tokens), platform).violations
+              if v.limit_name == "KV split"]  # fmt: skip
+    assert broken[0].message == message
+    assert "KV split" not in limits(whole, attention(tokens=tokens), platform)
+
+
+def test_what_an_exchange_costs_must_be_known_to_split() -> None:
+    unknown = hopper()
+    assert unknown.compute is not None
+    tiles = tuple(tile.model_copy(update={"exchange_ns": None}) for tile in unknown.compute.attention)
+    compute = unknown.compute.model_copy(update={"attention": tiles})
+    (broken,) = check_config(
+        attention_config(**SPLIT), attention(), unknown.model_copy(update={"compute": compute})
+    ).violations
+    assert broken.limit_name == "KV split"
+    assert "'hopper' has no compute.attention tile with exchange_ns" in broken.message
+
+
+def test_two_kv_tiles_can_be_split() -> None:
+    assert limits(attention_config(**SPLIT), attention(tokens=129), hopper()) == set()
+
+
 def test_an_aliased_output_must_fit_the_buffer_it_takes_over() -> None:
     config = attention_config(block_m=256, block_n=64, kv_stages=3)
     assert "output staging" in limits(config, attention(), BLACKWELL)

@@ -19,6 +19,7 @@ CONFIGS = [
     megamoe_config(Schedule(kind="interleaved", lead_rows=8)),
     megamoe_config(Schedule(kind="alternating", placement="share")),
     attention_config(output_staging="dedicated-x2"),
+    attention_config(output_staging="dedicated-x1", kv_splits=2),
 ]
 
 
@@ -77,6 +78,23 @@ def test_placement_by_share_is_in_the_label() -> None:
         "wave of 4, by share"
         in megamoe_config(Schedule(kind="wave", experts_per_wave=4, placement="share")).label
     )
+
+
+def test_a_config_of_before_tiles_were_split_splits_none() -> None:
+    keys = config_keys(attention_config())
+    assert keys.pop("kv_splits") == 1
+    assert config_from_keys(keys, "old.json") == attention_config()
+
+
+def test_a_split_is_in_the_label() -> None:
+    config = attention_config(output_staging="dedicated-x1", kv_splits=2)
+    assert config.label == "128x128, KV in 2 parts, 2 KV stages, dedicated-x1, sequential, st.v4"
+    assert "parts" not in attention_config().label
+
+
+def test_three_ctas_share_no_tile() -> None:
+    with pytest.raises(UsageError, match="kv_splits = 3"):
+        config_from_keys(config_keys(attention_config()) | {"kv_splits": 3}, "tuned.toml")
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tests.configs.cases import BLACKWELL, attention, attention_config, hopper, megamoe_config, moe
 from xstage_tune.configs.schema import AttentionConfig, Schedule, TileOrder
 from xstage_tune.devices.attention_profiles import profile_case
 from xstage_tune.devices.attention_spans import remote_tiles
-from xstage_tune.devices.fused_launch import fused_launch
+from xstage_tune.devices.fused_launch import GivenTimes, fused_launch
 from xstage_tune.devices.simulated_kernels import SimulatedKernels
 from xstage_tune.devices.tile_times import attention_tile_times, moe_tile_times
 from xstage_tune.errors import UsageError
 from xstage_tune.platforms.loader import load_platform
+from xstage_tune.workloads.loader import load_workload
 from xstage_tune.workloads.routing import busiest_rank, local_tokens_per_expert
 
 KERNELS = SimulatedKernels(BLACKWELL)
@@ -55,14 +56,18 @@ def test_attention_stores_what_other_ranks_own(staging: str) -> None:
 @given(
     tokens=st.integers(1, 6000),
     remote_ranks=st.integers(0, 8),
-    block_m=st.sampled_from([128, 192]),
+    tile=st.sampled_from([(128, "alias-q", 1), (192, "alias-q", 1), (128, "dedicated-x1", 2)]),
     order=st.sampled_from(get_args(TileOrder)),
 )
 def test_whole_ranks_are_as_local_as_in_a_profiled_launch(
-    tokens: int, remote_ranks: int, block_m: int, order: TileOrder
+    tokens: int, remote_ranks: int, tile: tuple[int, str, int], order: TileOrder
 ) -> None:
+    block_m, staging, kv_splits = tile
+    assume(tokens > 80 or kv_splits == 1)
     workload = attention(tokens=tokens, remote_fraction=remote_ranks / 8)
-    config = attention_config(block_m=block_m, block_n=80, output_staging="alias-q", tile_order=order)
+    config = attention_config(
+        block_m=block_m, block_n=80, output_staging=staging, tile_order=order, kv_splits=kv_splits
+    )
     streams = fused_launch(workload, config, H200).streams
     case = profile_case("", workload, config, "host", seed=0)
     assert streams.remote_bytes.sum() == case.remote_bytes == workload.remote_bytes
@@ -202,3 +207,63 @@ def test_paced_stores_leave_the_path_to_the_loads_but_for_the_last_round() -> No
     last_round_ns = (384 - 264) * 128 * 128 * 2 * 0.875 / H200.drain.bytes_per_s * 1e9
     assert residual_ns(paced) == pytest.approx(last_round_ns, rel=0.1)
     assert residual_ns(burst) > 1.3 * residual_ns(paced)
+
+
+def split(kv_splits: int, **changes: Any) -> AttentionConfig:
+    keys = {"output_staging": "dedicated-x1", "tile_order": "own-last", "kv_splits": kv_splits}
+    return attention_config(**keys | changes)
+
+
+@pytest.mark.parametrize("tokens", [4096, 4100])  # the last tile of a head has 4 rows, all of its first CTA's
+def test_ctas_that_share_tiles_store_the_same_bytes(tokens: int) -> None:
+    workload = attention(tokens=tokens, heads=24)
+    whole, shared = (SimulatedKernels(H200).launch(workload, split(parts)) for parts in (1, 2))
+    assert shared.streams.tiles == 2 * whole.streams.tiles
+    assert shared.streams.remote_bytes.sum() == whole.streams.remote_bytes.sum()
+    assert shared.local_bytes.sum() == pytest.approx(whole.local_bytes.sum())
+    assert shared.streams.remote_bytes.max() == whole.streams.remote_bytes.max() / 2
+    assert shared.run().accepted_bytes == pytest.approx(whole.run().accepted_bytes)
+
+
+def test_staging_half_the_rows_takes_one_warpgroup_as_long_as_two_side_by_side() -> None:
+    workload = attention(tokens=4096, remote_fraction=1.0)
+    whole, shared = (fused_launch(workload, split(parts), H200).streams for parts in (1, 2))
+    assert set(shared.staging_ns) == set(whole.staging_ns)
+
+
+def test_without_stores_a_split_costs_a_fixed_part_and_an_exchange_for_each_q_loop() -> None:
+    """512 tiles: 4 rounds of 132 CTAs, 8 of 66 teams."""
+    workload = attention(tokens=65_536, heads=8, remote_fraction=0.0)
+    whole, shared = (SimulatedKernels(H200).run_kernel(workload, split(parts)) for parts in (1, 2))
+    times = attention_tile_times(split(2), workload, H200)
+    assert times.exchange_ns > 1000
+    cost_ns = 8 * (times.fixed_ns + times.exchange_ns) - 4 * times.fixed_ns
+    # The last tile's staging has its local stores, of which each CTA has half; CTAs begin up to 1 us apart.
+    assert shared.latency_ns[0] - whole.latency_ns[0] == pytest.approx(cost_ns, abs=1500)
+
+
+def test_a_split_leaves_less_to_drain_at_the_end_of_a_short_attention() -> None:
+    """Of 256 tiles the last round is of 124, 92 of them remote; of 66 teams 58, of which 26."""
+    workload = load_workload("fa-a2a/paper", ("tokens=8192", "heads=32", "remote_fraction=0.875"))
+
+    def residual_ns(config: AttentionConfig) -> float:
+        local = workload.model_copy(update={"remote_fraction": 0.0})
+        with_stores = SimulatedKernels(H200).run_kernel(workload, config)
+        return with_stores.latency_ns[0] - SimulatedKernels(H200).run_kernel(local, config).latency_ns[0]
+
+    tile_ns = 128 * 128 * 2 / H200.drain.bytes_per_s * 1e9
+    assert residual_ns(split(1)) == pytest.approx(92 * tile_ns, rel=0.1)
+    assert residual_ns(split(2)) == pytest.approx(26 * tile_ns, rel=0.1)
+
+
+def test_the_last_sm_of_an_odd_number_stays_idle_where_pairs_share_tiles() -> None:
+    odd = hopper().model_copy(update={"gpu": hopper().gpu.model_copy(update={"sm_count": 131})})
+    streams = fused_launch(attention(tokens=8192, heads=24), split(2), odd).streams
+    per_sm = np.diff(streams.first)
+    assert (per_sm[:130] > 0).all()
+    assert per_sm[130] == 0
+
+
+def test_a_given_q_loop_is_that_of_each_cta() -> None:
+    streams = fused_launch(attention(tokens=4100), split(2), H200, given=GivenTimes(q_ns=5000.0)).streams
+    assert streams.mainloop_ns == pytest.approx(5000.0)

@@ -125,6 +125,19 @@ def test_the_burst_of_the_last_round_stalls_no_mainloop(platform: str) -> None:
     assert closed.stall_ns == pytest.approx(stall_ns, rel=0.15)
 
 
+@pytest.mark.parametrize("tokens", [8192, 32_768])
+def test_a_skeleton_of_shared_tiles_has_a_stream_for_each_cta(tokens: int) -> None:
+    """Parts of tiles at half the gap, and as many bytes in all."""
+    whole = attention("h200-peer", tokens, staging="dedicated-x1", coupled=False)
+    assert isinstance(whole.config, AttentionConfig)
+    tile = whole.config.model_copy(update={"block_m": 128, "block_n": 128})
+    requests = [replace(whole, config=tile.model_copy(update={"kv_splits": parts})) for parts in (1, 2)]
+    one, two = (skeleton_of(cases_of(request)[0], request).streams for request in requests)
+    assert (two.tiles, two.remote_bytes.sum()) == (2 * one.tiles, one.remote_bytes.sum())
+    makespan_ns, _, closed = both(requests[1])
+    assert closed.makespan_ns == pytest.approx(makespan_ns, rel=0.03)
+
+
 def test_coupling_adds_the_latency_to_every_burst() -> None:
     request = attention("h200-peer", 8192, coupled=True)
     case, *_ = cases_of(request)

@@ -85,6 +85,8 @@ def test_header_compiles_as_cpp17_and_has_the_values(
     program += (
         f"static_assert(kBlockM == {config['block_m']} && kBlockN == {config['block_n']} && !kMeasured);\n"
     )
+    if "kv_splits" in config:
+        program += "static_assert(kKvSplits == 1);\n"
     if "schedule" in config:
         program += "static_assert(kSchedule == Schedule::wave && kLeadRows == 0 && kExpertsPerWave > 0);\n"
         program += "static_assert(kPlacement == Placement::even);\n"

@@ -36,6 +36,24 @@ def test_q_loop_of_the_converged_length_is_the_recovery_gap(recovery: float, kv_
     assert gap == pytest.approx(recovery, rel=1e-9)
 
 
+@given(st.floats(1e3, 1e6), st.floats(1, 1e4))
+@settings(deadline=None, max_examples=100)
+def test_two_ctas_on_a_tile_double_the_converged_length(recovery: float, kv_tile: float) -> None:
+    at = {"recovery_gap_ns": recovery, "block_n": 128, "kv_tile_ns": kv_tile}
+    tokens = attention.converged_tokens(**at, kv_splits=2)
+    assert tokens == pytest.approx(2 * attention.converged_tokens(**at), rel=1e-9)
+    gap = attention.q_loop_gap_floor_ns(tokens=tokens, block_n=128, kv_tile_ns=kv_tile, kv_splits=2)
+    assert gap == pytest.approx(recovery, rel=1e-9)
+
+
+@given(st.integers(1, 100_000), st.integers(1, 256), st.integers(1, 4))
+def test_q_loops_go_over_whole_kv_tiles_of_a_whole_split(tokens: int, block_n: int, splits: int) -> None:
+    kv_tiles = math.ceil(tokens / block_n)
+    found = attention.q_loop_kv_tiles(tokens=tokens, block_n=block_n, kv_splits=splits)
+    assert found == math.ceil(kv_tiles / splits)
+    assert attention.q_loop_kv_tiles(tokens=tokens, block_n=block_n) == kv_tiles
+
+
 def test_overhead_falls_with_the_sequence_and_is_gone_at_8192_tokens() -> None:
     tokens = np.array([256, 512, 1024, 8192])
     gap = attention.q_loop_gap_floor_ns(tokens=tokens, block_n=128, kv_tile_ns=KV_TILE_NS)

@@ -22,7 +22,7 @@ from xstage_tune.devices.attention_profiles import (
     ProfileLaunch,
     ReplayFigures,
 )
-from xstage_tune.devices.attention_spans import WARPGROUP_ROWS, span_figures
+from xstage_tune.devices.attention_spans import lanes_per_cta, span_figures
 from xstage_tune.devices.base import DeviceDescription, GpuState, LaunchInfo, Verification
 from xstage_tune.errors import DeviceError
 from xstage_tune.spans import LANE_DTYPE, SPAN_DTYPE, SpanKind, SpanTable
@@ -52,14 +52,14 @@ def lanes(count: int, ticks: int) -> np.ndarray:
 
 def spans_of(case: ProfileCase, *, remote: bool, ctas: int = 132) -> SpanTable:
     """Every tile of a case with the same spans; the second warpgroup runs 50 ns behind the first."""
-    tiles = case.heads * -(-case.tokens // case.config.block_m)
-    ctas = min(ctas, tiles)
-    groups = case.config.block_m // WARPGROUP_ROWS
+    tiles, splits = case.heads * -(-case.tokens // case.config.block_m), case.config.kv_splits
+    teams = min(ctas // splits, tiles)
+    ctas, groups = teams * splits, lanes_per_cta(case.config)
     issue_ns = REMOTE_ISSUE_NS if remote else LOCAL_ISSUE_NS
     rows = []
     for lane in range(ctas * groups):
         begin = 50 * (lane % groups)
-        for index in range(len(range(lane // groups, tiles, ctas))):
+        for index in range(len(range(lane // groups // splits, tiles, teams))):
             for kind, length in (
                 (SpanKind.MAINLOOP, Q_LOOP_NS),
                 (SpanKind.STAGING_STALL, WAIT_NS),

@@ -22,6 +22,7 @@ from xstage_tune.devices.attention_profiles import IMPLEMENTATIONS, Implementati
 from xstage_tune.errors import DeviceError
 from xstage_tune.platforms.loader import load_platform
 from xstage_tune.store.facade import Store
+from xstage_tune.store.launches import ProfilePoint
 
 QUICK = ("--repeats", "2")
 
@@ -336,6 +337,29 @@ def test_every_launch_is_kept_and_shown_by_trace_and_report(
         "hides 75.0%",
     ):
         assert part in page.read_text()
+
+
+def test_a_split_tile_is_shown_by_the_ctas_that_store_it(
+    run_cli: RunCli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_store: Path
+) -> None:
+    """32 tiles for 66 teams: 64 CTAs, each of which stores 64 rows of 256 bytes."""
+    use(monkeypatch, ScriptedProfiles())
+    config = attention_config(output_staging="dedicated-x1", kv_splits=2)
+    (tmp_path / "split.toml").write_text(tomli_w.dumps(config_keys(config)))
+    found = profiled(run_cli, *SMALL, *QUICK, "--config", str(tmp_path / "split.toml"))
+    assert found["config"]["kv_splits"] == 2
+    with Store.open(own_store) as opened:
+        points = [one.point for one in opened.launches(found["run_id"])]
+    sizes = {point.remote_tile_bytes for point in points if isinstance(point, ProfilePoint)}
+    assert sizes == {0, 64 * 256}
+    trace, page = tmp_path / "run.json.gz", tmp_path / "run.html"
+    assert run_cli("trace", "--run", "latest", "-o", str(trace)).exit_code == 0
+    events = json.loads(gzip.decompress(trace.read_bytes()))["traceEvents"]
+    threads = {event["args"]["name"] for event in events if event["name"] == "thread_name"}
+    assert {"CTA 0 warpgroup 0", "CTA 63 warpgroup 0"} <= threads
+    assert not any("warpgroup 1" in name for name in threads)
+    assert run_cli("report", "--run", "latest", "-o", str(page)).exit_code == 0
+    assert "KV in 2 parts" in page.read_text()
 
 
 def test_a_sweep_s_page_has_its_figure_and_every_value(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +11,13 @@ import pytest
 from tests.configs.cases import attention_config
 from tests.profiling.gpu import LOCAL_ISSUE_NS, Q_LOOP_NS, REMOTE_ISSUE_NS, WAIT_NS, spans_of
 from xstage_tune.devices.attention_profiles import ProfileCase
-from xstage_tune.devices.attention_spans import distribution, sampled_ctas, span_figures, tile_spans
+from xstage_tune.devices.attention_spans import (
+    distribution,
+    lanes_per_cta,
+    sampled_ctas,
+    span_figures,
+    tile_spans,
+)
 from xstage_tune.spans import SpanKind, SpanTable
 
 #: 3 heads of 8 tiles; ranks own one tile each.
@@ -72,6 +79,32 @@ def test_three_warpgroups_of_a_taller_tile() -> None:
     assert figures.issue.mean_ns == pytest.approx(REMOTE_ISSUE_NS + 100)
 
 
+def shared_tiles(**changes: Any) -> ProfileCase:
+    """Two CTAs make each tile together."""
+    config = attention_config(output_staging="dedicated-x1", kv_splits=2)
+    return replace(CASE, **{"config": config} | changes)
+
+
+def test_each_cta_of_a_split_tile_has_one_lane_with_its_part_of_it() -> None:
+    case = shared_tiles()
+    table = spans_of(case, remote=True)
+    assert (lanes_per_cta(CASE.config), lanes_per_cta(case.config)) == (2, 1)
+    assert len(table.lanes) == 48
+    figures = span_figures(table, case, remote=True)
+    assert figures.tiles == 48  # each a CTA's part
+    assert figures.issue is not None
+    assert figures.issue.count == 42
+    assert figures.issue.mean_ns == pytest.approx(REMOTE_ISSUE_NS)
+    assert figures.warpgroup_issue == figures.issue
+
+
+def test_a_part_of_a_split_tile_is_remote_by_its_own_rows() -> None:
+    """125 tokens a rank: of the first tile of a head only the second half has rows of rank 1."""
+    case = shared_tiles(tokens=1000)
+    tiles = tile_spans(spans_of(case, remote=True, ctas=48), case, remote=True)
+    assert tiles.remote.reshape(3, 16).tolist() == [[False] + [True] * 15] * 3
+
+
 def test_a_launch_without_kept_spans_has_no_distributions() -> None:
     table = spans_of(CASE, remote=True)
     figures = span_figures(SpanTable(table.spans[:0], table.lanes), CASE, remote=True)
@@ -87,6 +120,12 @@ def test_a_sample_keeps_whole_ctas() -> None:
     assert (lanes.reshape(-1, 2)[:, 0] + 1 == lanes.reshape(-1, 2)[:, 1]).all()
     assert few.lanes["recorded"].sum() == len(few.spans)
     assert len(few.lanes) == len(table.lanes)
+
+
+def test_a_sample_of_split_tiles_is_of_lanes() -> None:
+    table = spans_of(shared_tiles(), remote=True)
+    few = sampled_ctas(table, 64, 40)
+    assert np.unique(few.spans["lane"]).tolist() == list(range(0, 48, 4))
 
 
 def test_distribution_by_hand() -> None:

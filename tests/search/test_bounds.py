@@ -30,6 +30,13 @@ ALL_ON_ONE = {"kind": "histogram", "histogram": [1.0] + [0.0] * 15}
 ROUNDING = 1 + 1e-9
 
 
+def odd_sms() -> PlatformProfile:
+    """Of pairs of CTAs, the last SM has none."""
+    return hopper().model_copy(
+        update={"name": "odd", "gpu": hopper().gpu.model_copy(update={"sm_count": 131})}
+    )
+
+
 def samples(platform: PlatformProfile, workload: Workload, count: int, seed: int) -> list[KernelConfig]:
     """Configs of the workload's own axes that fit, drawn without building the whole space."""
     axes, rng = default_axes(workload, platform), np.random.default_rng(seed)
@@ -107,6 +114,24 @@ def test_attention_launches(workload: AttentionWorkload, platform: PlatformProfi
 def test_every_tile_order(workload: AttentionWorkload, platform: PlatformProfile, staging: str) -> None:
     orders = get_args(TileOrder)
     configs = [attention_config(block_n=80, output_staging=staging, tile_order=order) for order in orders]
+    assert_bounded(workload, platform, list(configs))
+
+
+@settings(max_examples=15, deadline=None)
+@given(attentions(), st.sampled_from([hopper(), H200, odd_sms()]), st.integers(0, 1000))
+def test_tiles_that_ctas_share(workload: AttentionWorkload, platform: PlatformProfile, seed: int) -> None:
+    workload = workload.model_copy(update={"tokens": 176 + workload.tokens})  # at least two KV tiles
+    rng = np.random.default_rng(seed)
+    configs = [
+        attention_config(
+            block_n=int(rng.choice([64, 80, 128])),
+            output_staging=str(rng.choice(["dedicated-x1", "dedicated-x2"])),
+            tile_order=order,
+            store_flavour=str(rng.choice(sorted({point.flavour for point in platform.issue}))),
+            kv_splits=2,
+        )
+        for order in get_args(TileOrder)
+    ]
     assert_bounded(workload, platform, list(configs))
 
 

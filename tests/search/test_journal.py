@@ -10,8 +10,10 @@ from typing import NoReturn
 
 import pytest
 
-from tests.configs.cases import BLACKWELL
+from tests.configs.cases import BLACKWELL, attention, hopper
 from tests.search.cases import CountingSimulator, TableDevice, drained, request, small_space
+from xstage_tune.configs.loader import config_keys
+from xstage_tune.configs.schema import AttentionConfig
 from xstage_tune.errors import RunInterrupted, StoreError, UsageError
 from xstage_tune.platforms.loader import save_platform
 from xstage_tune.platforms.schema import PlatformProfile
@@ -25,6 +27,7 @@ from xstage_tune.search.journal import (
     studied_workload,
 )
 from xstage_tune.search.result import SearchResult
+from xstage_tune.search.space import build_space, default_axes
 from xstage_tune.store.facade import Store
 from xstage_tune.store.models import Study
 
@@ -144,6 +147,29 @@ def test_trials_that_a_resumed_search_does_not_come_to_still_count(store: Store)
     result = resume(store, CountingSimulator(), study_id, trials=4)
     assert result.evaluations == 11
     assert len(first.asked) == 11
+
+
+def test_a_study_of_before_tiles_were_split_is_taken_up_again(store: Store) -> None:
+    """Its configs split none; those that do are new to it."""
+    asked = request(workload=attention(), platform=hopper(), trials=12, tolerance=0.0)
+    axes = default_axes(attention(), hopper()) | {"block_n": (128, 176), "kv_stages": (2,)}
+    space = build_space(attention(), hopper(), axes)
+    whole = [config for config in space.configs if isinstance(config, AttentionConfig)][:5]
+    assert {config.kv_splits for config in whole} == {1}
+    journal = begin_study(store, asked, space, "table")
+    for number, config in enumerate(whole):
+        keys = config_keys(config)
+        del keys["kv_splits"]
+        store.studies.add_trial(
+            journal.study_id, number=number, state="complete", params=keys, objective_ns=1e6 + number
+        )
+    store.studies.end(journal.study_id, "interrupted")
+    device = TableDevice(lambda config: 2e6 + len(config.label))
+    resumed = resume_study(store, journal.study_id, asked, device.identity)
+    assert list(resumed.finished()) == whole
+    result = run_search(asked, space, device, resumed, NoProgress())
+    assert not set(whole) & set(device.asked)
+    assert result.evaluations >= 12
 
 
 @pytest.mark.parametrize(

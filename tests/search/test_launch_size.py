@@ -29,6 +29,14 @@ def test_the_limit_is_that_of_tiles(kind: str, row_tiles: int) -> None:
         require_simulable([config], launch(kind, MOST_TILES // row_tiles + 1))
 
 
+def test_a_tile_that_ctas_share_counts_for_each() -> None:
+    workload = launch("attention", MOST_TILES // 16)
+    config = default_config(workload, BLACKWELL).model_copy(update={"block_m": 128})
+    require_simulable([config], workload)
+    with pytest.raises(UsageError, match=r"has 40,000,000 tiles on one rank \(in blocks of 128 x"):
+        require_simulable([config, config.model_copy(update={"kv_splits": 2})], workload)
+
+
 def test_the_smallest_blocks_count() -> None:
     workload = launch("attention", MOST_TILES // 16)
     config = default_config(workload, BLACKWELL).model_copy(update={"block_m": 128})

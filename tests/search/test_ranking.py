@@ -45,10 +45,15 @@ def test_expected_times_order_the_simulated_ones(workload: Workload, platform: P
 
 @pytest.mark.parametrize("order", get_args(TileOrder))
 @pytest.mark.parametrize("heads", [3, 4, 6])
-def test_what_the_last_round_of_an_order_leaves_to_drain_is_expected(order: TileOrder, heads: int) -> None:
+@pytest.mark.parametrize(("kv_splits", "block_n"), [(1, 160), (2, 128)])
+def test_what_the_last_round_of_an_order_leaves_to_drain_is_expected(
+    order: TileOrder, heads: int, kv_splits: int, block_n: int
+) -> None:
     """Paced stores: nothing else is exposed. CTAs begin up to a microsecond apart."""
     layer = attention(tokens=16_000, heads=8 * heads)
-    config = attention_config(block_n=160, output_staging="dedicated-x1", tile_order=order)
+    config = attention_config(
+        block_n=block_n, output_staging="dedicated-x1", tile_order=order, kv_splits=kv_splits
+    )
     simulated_ns = SimulatedKernels(H200).run_kernel(layer, config).latency_ns[0]
     ranking = rank_configs([config], layer, H200, "latency")
     assert ranking.predicted_ns[0] == pytest.approx(simulated_ns, abs=1500)
@@ -68,6 +73,17 @@ def test_own_tiles_last_are_expected_to_be_best_unless_even_they_are_remote() ->
 
     assert best() == best(remote_fraction=7 / 8) == {"own-last"}
     assert best(remote_fraction=1.0) == set(get_args(TileOrder))
+
+
+def test_a_split_is_expected_to_win_where_the_last_round_s_drain_is_long_beside_the_exchanges() -> None:
+    configs = [
+        attention_config(output_staging="dedicated-x1", tile_order="own-last", kv_splits=splits)
+        for splits in (1, 2)
+    ]
+    for tokens, best in ((8192, 2), (65_536, 1)):
+        layer = attention(tokens=tokens, heads=32, remote_fraction=7 / 8)
+        first = rank_configs(configs, layer, H200, "latency").order[0]
+        assert configs[first].kv_splits == best
 
 
 def expected_ns(schedule: Schedule, **changes: int) -> float:

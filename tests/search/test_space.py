@@ -6,13 +6,13 @@ from collections import Counter
 
 import pytest
 
-from tests.configs.cases import BLACKWELL, attention, hopper, megamoe_config, moe
+from tests.configs.cases import BLACKWELL, attention, attention_config, hopper, megamoe_config, moe
 from tests.search.cases import SMALL_AXES, as_megamoe, drained, small_space
 from xstage_tune.configs.defaults import default_config, heuristic_configs
 from xstage_tune.configs.resources import check_config
-from xstage_tune.configs.schema import Schedule
+from xstage_tune.configs.schema import AttentionConfig, Schedule
 from xstage_tune.errors import UsageError
-from xstage_tune.search.space import build_space, config_of, params_of
+from xstage_tune.search.space import build_space, config_of, default_axes, params_of
 from xstage_tune.workloads.loader import load_workload
 
 
@@ -62,6 +62,26 @@ def test_what_is_in_the_space_fits() -> None:
     space = build_space(attention(), hopper())
     assert len(space.configs) >= 100
     assert all(check_config(config, attention(), hopper()).feasible for config in space.configs)
+
+
+def test_tiles_are_split_only_where_the_kernel_is_built_for_it() -> None:
+    split_axes, axes = (default_axes(attention(), platform) for platform in (hopper(), BLACKWELL))
+    assert (split_axes["kv_splits"], axes["kv_splits"]) == ((1, 2), (1,))
+    space = build_space(attention(), hopper())
+    whole = build_space(attention(), hopper(), split_axes | {"kv_splits": (1,)})
+    assert space.size == 2 * whole.size
+    assert space.configs[: len(whole.configs)] == whole.configs  # of equal ones those come first
+    split = [c for c in space.configs[len(whole.configs) :] if isinstance(c, AttentionConfig)]
+    assert len(split) == len(space.configs) - len(whole.configs) > 50
+    assert {(c.kv_splits, c.block_m, c.hands_stores_over) for c in split} == {(2, 128, True)}
+    for config in space.configs:
+        assert config_of(params_of(config)) == config
+
+
+def test_values_of_before_tiles_were_split_are_of_a_config_that_splits_none() -> None:
+    params = params_of(attention_config())
+    assert params.pop("kv_splits") == 1
+    assert config_of(params) == attention_config()
 
 
 def test_an_infeasible_space_says_which_limit_binds() -> None:

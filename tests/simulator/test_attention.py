@@ -29,39 +29,54 @@ ORDERS: tuple[TileOrder, ...] = get_args(TileOrder)
 def grids(draw: st.DrawFn, *, whole_tiles: bool = False) -> AttentionGrid:
     """Any grid; with ``whole_tiles`` one whose ranks all own as many, none of which straddles two."""
     ranks, block_m = draw(st.integers(1, 8)), draw(st.sampled_from([64, 128, 192]))
+    kv_splits = draw(st.sampled_from([1, 2]))
     tokens = block_m * ranks * draw(st.integers(1, 4)) if whole_tiles else draw(st.integers(1, 3000))
     return AttentionGrid(
         heads=draw(st.integers(1, 5)),
         tokens=tokens,
         block_m=block_m,
-        sms=draw(st.integers(1, 40)),
+        sms=draw(st.integers(kv_splits, 40)),
         ranks=ranks,
         rank=draw(st.integers(0, ranks - 1)),
         local_ranks=draw(st.integers(0, ranks)),
+        kv_splits=kv_splits,
     )
 
 
 def in_places(grid: AttentionGrid, order: AttentionOrder) -> NDArray[np.int64]:
-    """Indices of an order's tiles, which go SM by SM, by their places."""
+    """Indices of an order's tiles, which go SM by SM, by their places; of a split tile by its parts."""
     sm = np.repeat(np.arange(grid.sms), np.diff(order.first))
     return np.argsort((np.arange(sm.size) - order.first[sm]) * grid.sms + sm)
+
+
+def first_rows(grid: AttentionGrid, order: AttentionOrder) -> NDArray[np.int64]:
+    return order.m_block * grid.block_m + order.part * (grid.block_m // grid.kv_splits)
 
 
 @given(grids(), st.sampled_from(ORDERS))
 @settings(deadline=None, max_examples=200)
 def test_every_row_is_stored_once_and_rows_of_local_ranks_stay(grid: AttentionGrid, order: TileOrder) -> None:
     tiles = attention_order(grid, order)
-    keys = tiles.head * grid.tiles_per_head + tiles.m_block
-    assert np.sort(keys).tolist() == list(range(grid.heads * grid.tiles_per_head))
+    splits = grid.kv_splits
+    keys = (tiles.head * grid.tiles_per_head + tiles.m_block) * splits + tiles.part
+    assert np.sort(keys).tolist() == list(range(grid.heads * grid.tiles_per_head * splits))
+    stored_rows = np.zeros((grid.heads, grid.tokens), np.int64)
+    for head, first, rows in zip(tiles.head, first_rows(grid, tiles), tiles.rows, strict=True):
+        stored_rows[head, first : first + rows] += 1
+    assert (stored_rows == 1).all()
     assert tiles.rows.sum() == grid.heads * grid.tokens
     owner = np.arange(grid.tokens) // -(-grid.tokens // grid.ranks)
     remote = (owner - grid.rank) % grid.ranks >= grid.local_ranks
-    begin = tiles.m_block * grid.block_m
+    begin = first_rows(grid, tiles)
     stored = [remote[first : first + rows].sum() for first, rows in zip(begin, tiles.rows, strict=True)]
     assert tiles.remote_rows.tolist() == stored
-    assert np.diff(tiles.first).max() - np.diff(tiles.first).min() <= 1
+    per_sm = np.diff(tiles.first)
+    in_teams = grid.sms // splits * splits
+    assert (per_sm[in_teams:] == 0).all()
+    assert per_sm[:in_teams].max() - per_sm[:in_teams].min() <= 1
+    assert ((per_sm > 0).sum(), per_sm.max()) == (grid.ctas, grid.rounds)
     by_place = in_places(grid, tiles)
-    last_round = by_place[(by_place.size - 1) // grid.sms * grid.sms :]
+    last_round = by_place[(by_place.size - 1) // in_teams * in_teams :]
     assert last_round_remote_rows(grid, order) == tiles.remote_rows[last_round].sum()
 
 
@@ -111,6 +126,26 @@ def test_a_tile_that_straddles_two_ranks_is_remote_in_part() -> None:
     assert attention_order(grid, "sequential").remote_rows.tolist() == [0, 56, 128, 16]
 
 
+def test_a_team_makes_each_of_its_tiles_together() -> None:
+    """Two teams of five CTAs: of two tiles of 200 rows, rank 0 owns the first 100."""
+    grid = AttentionGrid(heads=2, tokens=200, block_m=128, sms=5, ranks=2, rank=0, kv_splits=2)
+    order = attention_order(grid, "sequential")
+    assert (grid.teams, grid.ctas, grid.rounds) == (2, 4, 2)
+    assert order.first.tolist() == [0, 2, 4, 6, 8, 8]  # the fifth CTA gets none
+    assert order.head.tolist() == [0, 1] * 4
+    assert order.m_block.tolist() == [0] * 4 + [1] * 4
+    assert order.part.tolist() == [0, 0, 1, 1] * 2
+    assert order.rows.tolist() == [64, 64, 64, 64, 64, 64, 8, 8]
+    assert order.remote_rows.tolist() == [0, 0, 28, 28, 64, 64, 8, 8]
+    assert last_round_remote_rows(grid, "sequential") == 28 + 64 + 8
+
+
+def test_the_later_part_of_a_short_tile_has_no_rows() -> None:
+    grid = AttentionGrid(heads=1, tokens=150, block_m=128, sms=4, local_ranks=0, kv_splits=2)
+    order = attention_order(grid, "sequential")
+    assert order.rows.tolist() == order.remote_rows.tolist() == [64, 64, 22, 0]
+
+
 def test_counting_every_byte_as_remote() -> None:
     grid = AttentionGrid(heads=2, tokens=300, block_m=128, sms=4, local_ranks=0)
     order = attention_order(grid, "sequential")
@@ -140,6 +175,14 @@ def test_a_partial_tile_computes_in_full_and_stores_its_rows() -> None:
     assert streams.slot_offset_ns.tolist() == [300.0, 300.0]
 
 
+@pytest.mark.parametrize(("tokens", "kv_tiles"), [(256, 1), (257, 2), (8192, 32), (8193, 33)])
+def test_who_shares_a_tile_goes_over_the_larger_half_of_the_kv_tiles_and_exchanges(
+    tokens: int, kv_tiles: int
+) -> None:
+    loop = QLoop(block_n=128, kv_tile_ns=790.0, fixed_ns=100.0, kv_splits=2, exchange_ns=3000.0)
+    assert loop.gap_ns(tokens) == 100.0 + kv_tiles * 790.0 + 3000.0
+
+
 def test_the_fused_residual_is_an_issue_floor_and_the_coupled_one_grows_with_the_waves() -> None:
     """Figure 11: the paper predicts a floor against a growth from about 16 us to about 120 us."""
     tokens = (8192, 65_536)
@@ -164,6 +207,9 @@ def test_the_fused_residual_is_an_issue_floor_and_the_coupled_one_grows_with_the
         {"block_m": -128},
         {"local_ranks": -1},
         {"local_ranks": 9},
+        {"kv_splits": 0},
+        {"kv_splits": 3},
+        {"kv_splits": 2, "sms": 1},
     ],
 )
 def test_a_grid_refuses_what_cannot_be_tiled(wrong: dict[str, int]) -> None:

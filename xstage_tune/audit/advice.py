@@ -60,7 +60,8 @@ def attention_actions(
         return (_piggyback(),)
     actions = [] if audit.predicted.rate_ok else [_longer_sequence(workload, audit)]
     row_bytes = workload.head_dim * OUTPUT_BYTES * workload.output_remote_fraction
-    side = _TileSide(workload, config, "block_m", row_bytes)
+    # Of a tile that CTAs share, each stores its part of the rows.
+    side = _TileSide(workload, config, "block_m", row_bytes / config.kv_splits)
     return (*actions, *_shrink(audit.burst, audit.predicted, side))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import ceil
 
 from xstage_tune.audit.bursts import BurstTerms, burst_terms
 from xstage_tune.audit.figures import Basis, Figure, derived
@@ -19,8 +18,9 @@ from xstage_tune.audit.prediction import (
     total,
 )
 from xstage_tune.audit.tile_times import QLoopTimes, q_loop_times
+from xstage_tune.configs.attention_budget import staged_rows
 from xstage_tune.configs.schema import AttentionConfig
-from xstage_tune.devices.fused_launch import last_round_remote_bytes
+from xstage_tune.devices.fused_launch import attention_grid, last_round_remote_bytes
 from xstage_tune.devices.tile_times import paced_part_of_q_loop
 from xstage_tune.model import attention
 from xstage_tune.model.burst_gap import drain_ns
@@ -48,6 +48,7 @@ class AttentionAudit:
     converged_tokens: Figure  # M*_ub, equation 20
     predicted: SchedulePrediction  # on the sender: until its last store is issued
     arrival: Arrival
+    rounds: int  # output tiles of the busiest CTA
 
 
 def audit_attention(
@@ -63,34 +64,30 @@ def audit_attention(
     Raises:
         UsageError: the platform lacks what the audit needs.
     """
-    tiles = workload.local_heads * ceil(workload.tokens / config.block_m)
-    producers = min(platform.gpu.sm_count, tiles)
+    grid = attention_grid(config, workload, platform)
     times = q_loop_times(workload, platform, config)
-    gap = derived(
-        times.fixed_ns.value + ceil(workload.tokens / config.block_n) * times.kv_tile_ns.value,
-        "the Q-loop, fixed part + sigma*ceil(M/b_n)",
-        times.kv_tile_ns,
-        times.fixed_ns,
-    )
-    burst = burst_terms(platform, config.store_flavour, producers, _output_tile(workload, config))
+    gap = times.q_loop_ns
+    burst = burst_terms(platform, config.store_flavour, grid.ctas, _output_tile(workload, config))
     if paced and config.paces_stores:
         burst = burst.paced(gap, paced_part_of_q_loop(workload.head_dim))
     converged = attention.converged_tokens(
         recovery_gap_ns=burst.recovery_gap_ns.value,
         block_n=config.block_n,
         kv_tile_ns=times.kv_tile_ns.value,
+        kv_splits=config.kv_splits,
     )
+    rows = "b_n" if config.kv_splits == 1 else f"{config.kv_splits}*b_n"
     predict = _predict_handed_over if config.hands_stores_over else _predict_own
-    rounds = ceil(tiles / producers)
-    predicted = predict(workload, burst, times, gap, rounds)
+    predicted = predict(workload, burst, times, gap, grid.rounds)
     return AttentionAudit(
         burst=burst,
         times=times,
         converged_tokens=derived(
-            float(converged), "equation 20, b_n*G*/sigma", burst.recovery_gap_ns, times.kv_tile_ns
+            float(converged), f"equation 20, {rows}*G*/sigma", burst.recovery_gap_ns, times.kv_tile_ns
         ),
         predicted=predicted,
-        arrival=_arrival(workload, platform, config, burst, predicted, rounds),
+        arrival=_arrival(workload, platform, config, burst, predicted, grid.rounds),
+        rounds=grid.rounds,
     )
 
 
@@ -196,9 +193,10 @@ def _predict_handed_over(
 
 
 def _output_tile(workload: AttentionWorkload, config: AttentionConfig) -> Figure:
-    """B: the remote part of one output tile."""
-    rows = min(config.block_m, workload.tokens)
+    """B: the remote part of what a CTA stores of one output tile."""
+    rows = min(staged_rows(config), workload.tokens)
     whole = attention.output_tile_bytes(block_m=rows, head_dim=workload.head_dim, element_bytes=OUTPUT_BYTES)
     fraction = workload.output_remote_fraction
-    origin = f"{rows} x {workload.head_dim} {workload.dtype} tile, {fraction:.1%} of it remote"
+    tile = "tile" if config.kv_splits == 1 else f"of a tile that {config.kv_splits} CTAs share"
+    origin = f"{rows} x {workload.head_dim} {workload.dtype} {tile}, {fraction:.1%} of it remote"
     return Figure(float(whole) * fraction, Basis.DERIVED, origin)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from xstage_tune.audit.figures import Basis, Figure
+from xstage_tune.audit.figures import Basis, Figure, derived
 from xstage_tune.configs.architecture import compute_of
 from xstage_tune.configs.schema import AttentionConfig, MegaMoeConfig
 from xstage_tune.devices import tile_times
@@ -25,10 +25,11 @@ class MoeTimes:
 
 @dataclass(frozen=True, slots=True)
 class QLoopTimes:
-    """Sigma, the fixed part of a Q-loop, G_QK, and what a consumer spends on staging its rows."""
+    """Sigma, the Q-loop and its fixed part, G_QK, and what a consumer spends on staging its rows."""
 
     kv_tile_ns: Figure
     fixed_ns: Figure
+    q_loop_ns: Figure
     cover_ns: Figure
     staging_ns: Figure
 
@@ -77,9 +78,14 @@ def q_loop_times(
     cover = Figure(times.cover_ns, max(basis, Basis.DERIVED), "G_QK, the first product of a KV tile")
     if config.output_staging == "alias-q":
         cover = Figure(0.0, Basis.DERIVED, "the output holds Q's buffer, so the next tile waits")
-    return QLoopTimes(
-        Figure(times.kv_tile_ns, basis, origin),
-        Figure(times.fixed_ns, basis, origin),
-        cover,
-        Figure(times.epilogue_ns, basis, origin),
+    kv_tile, fixed, exchange, staging = (
+        Figure(value, basis, origin)
+        for value in (times.kv_tile_ns, times.fixed_ns, times.exchange_ns, times.epilogue_ns)
     )
+    if config.kv_splits == 1:
+        words = "the Q-loop, fixed part + sigma*ceil(M/b_n)"
+        q_loop = derived(times.q_loop_ns, words, kv_tile, fixed)
+    else:
+        words = f"the Q-loop, fixed part + sigma*ceil(ceil(M/b_n)/{config.kv_splits}) + exchange of outputs"
+        q_loop = derived(times.q_loop_ns, words, kv_tile, fixed, exchange)
+    return QLoopTimes(kv_tile, fixed, q_loop, cover, staging)

@@ -27,9 +27,23 @@ _BARRIER_BYTES = 1024
 BUILT_HEAD_DIMS = {"sm_90": (64, 128)}
 BUILT_BLOCK_M = {"sm_90": (128, 192)}
 BUILT_BLOCK_N = {"sm_90": tuple(range(64, 177, 16))}
+BUILT_KV_SPLITS = {"sm_90": (1, 2)}
 #: Of the workload, so that a violation is one of every config.
 HEAD_DIM_LIMIT = "built head dims"
+KV_SPLIT_LIMIT = "KV split"
 _OUTPUT_BUFFERS = {"alias-q": 0, "alias-v": 0, "dedicated-x1": 1, "dedicated-x2": 2}
+
+
+def staged_rows(config: AttentionConfig) -> int:
+    """Query rows of a tile that one CTA stages and stores."""
+    return config.block_m // config.kv_splits
+
+
+def partial_output_bytes(config: AttentionConfig, head_dim: int) -> int:
+    """What a CTA of a split tile receives of the other's: unfinished rows, and 16 bytes for every two."""
+    if config.kv_splits == 1:
+        return 0
+    return staged_rows(config) * (head_dim * _ACCUMULATOR_BYTES + 8)
 
 
 def attention_budgets(
@@ -55,6 +69,7 @@ def attention_rules(
             choices = ", ".join(map(str, built))
             message = f"{knob} = {value}: the kernel of {architecture.name} is built for {choices}"
             yield Violation(limit, message, value, min(built, key=lambda one: abs(one - value)))
+    yield from _split_rules(config, workload, architecture)
     if config.block_m % architecture.mma_m:
         yield _mma_shape(
             f"block_m = {config.block_m} is not a multiple of the MMA's {architecture.mma_m} rows"
@@ -72,12 +87,35 @@ def attention_rules(
         )
 
 
+def _split_rules(
+    config: AttentionConfig, workload: AttentionWorkload, architecture: Architecture
+) -> Iterator[Violation]:
+    """A split tile: each of its CTAs stores what one consumer warpgroup staged, while the others go on."""
+    if config.kv_splits == 1:
+        return
+    if config.kv_splits not in BUILT_KV_SPLITS.get(architecture.name, (1,)):
+        yield Violation(
+            KV_SPLIT_LIMIT, f"kv_splits = {config.kv_splits}: the kernel of {architecture.name} splits none"
+        )
+    if config.block_m != config.kv_splits * _WARPGROUP_ROWS:
+        rows = config.kv_splits * _WARPGROUP_ROWS
+        message = f"kv_splits = {config.kv_splits} needs block_m = {rows}, a consumer warpgroup for each CTA"
+        yield Violation(KV_SPLIT_LIMIT, message, config.block_m, rows)
+    if not config.hands_stores_over:
+        message = f"kv_splits = {config.kv_splits} needs output_staging dedicated-x1 or dedicated-x2"
+        yield Violation(KV_SPLIT_LIMIT, message)
+    if workload.tokens <= config.block_n:
+        message = f"{workload.tokens} KV rows are one tile of {config.block_n}, nothing to split"
+        yield Violation(KV_SPLIT_LIMIT, message, config.block_n, workload.tokens - 1)
+
+
 def _shared_terms(config: AttentionConfig, workload: AttentionWorkload) -> tuple[Term, ...]:
     row_bytes = workload.head_dim * OUTPUT_BYTES
     return (
         Term("Q", config.block_m * row_bytes),
         Term("KV stages", 2 * config.kv_stages * config.block_n * row_bytes),
-        Term("output staging", _OUTPUT_BUFFERS[config.output_staging] * config.block_m * row_bytes),
+        Term("output staging", _OUTPUT_BUFFERS[config.output_staging] * staged_rows(config) * row_bytes),
+        Term("partial output", partial_output_bytes(config, workload.head_dim)),
         Term("barriers", _BARRIER_BYTES),
     )
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from xstage_tune.configs.architecture import architecture_of, compute_of
-from xstage_tune.configs.attention_budget import attention_budgets, attention_rules
+from xstage_tune.configs.attention_budget import KV_SPLIT_LIMIT, attention_budgets, attention_rules
 from xstage_tune.configs.budget import Budget, Violation
 from xstage_tune.configs.megamoe_budget import megamoe_budgets, megamoe_rules
 from xstage_tune.configs.schema import AttentionConfig, KernelConfig, MegaMoeConfig
@@ -77,3 +77,11 @@ def _platform_rules(config: KernelConfig, platform: PlatformProfile) -> Iterator
             "store flavour",
             f"platform '{platform.name}' has no {config.store_flavour} times, only {', '.join(flavours)}",
         )
+    if isinstance(config, AttentionConfig) and config.kv_splits > 1:
+        tiles = compute_of(platform).attention
+        if all(tile.exchange_ns is None for tile in tiles):
+            yield Violation(
+                KV_SPLIT_LIMIT,
+                f"platform '{platform.name}' has no compute.attention tile with exchange_ns: "
+                f"what kv_splits = {config.kv_splits} costs is unknown",
+            )

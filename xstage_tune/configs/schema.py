@@ -93,6 +93,9 @@ class AttentionConfig(Strict):
     """One variant of the fused FlashAttention.
 
     A tile is ``block_m`` query rows, which meet ``block_n`` KV rows at a time, held in ``kv_stages`` buffers.
+    With ``kv_splits`` 2 two CTAs share a tile: each takes half of the KV rows, then both merge their outputs,
+    and each stores half of the query rows. Tiles are then there in half the time, and half as many at once:
+    what the last round leaves to drain is half as much.
     """
 
     kind: Literal["attention"] = "attention"
@@ -102,6 +105,7 @@ class AttentionConfig(Strict):
     output_staging: OutputStaging
     tile_order: TileOrder
     store_flavour: StoreFlavour
+    kv_splits: Literal[1, 2] = 1
 
     @property
     def hands_stores_over(self) -> bool:
@@ -116,7 +120,8 @@ class AttentionConfig(Strict):
     @property
     def label(self) -> str:
         """In one line, for tables."""
-        tile = f"{self.block_m}x{self.block_n}, {self.kv_stages} KV stages"
+        split = f", KV in {self.kv_splits} parts" if self.kv_splits > 1 else ""
+        tile = f"{self.block_m}x{self.block_n}{split}, {self.kv_stages} KV stages"
         return f"{tile}, {self.output_staging}, {self.tile_order}, {self.store_flavour}"
 
 

@@ -153,7 +153,7 @@ class SpanFigures:
 
     Args:
         launch_ns: on the sender: from the first CTA's begin until the last one has issued its stores.
-        tiles: whose spans were kept, in whole.
+        tiles: whose spans were kept, in whole. Of a tile that CTAs share each CTA's part is one.
         dropped: spans that found no room.
         q_loop: of a tile, the mean of its warpgroups.
         staging_wait: of a tile, for its staging slot: the longest of its warpgroups.

@@ -1,4 +1,7 @@
-"""Spans of an attention launch by output tile: Q-loop, wait for a staging slot, and T_RS."""
+"""Spans of an attention launch by output tile: Q-loop, wait for a staging slot, and T_RS.
+
+Where CTAs share a tile, that is by each CTA's part of it, which one of its warpgroups finishes and stores.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +11,15 @@ from math import ceil
 import numpy as np
 from numpy.typing import NDArray
 
+from xstage_tune.configs.attention_budget import staged_rows
+from xstage_tune.configs.schema import AttentionConfig
 from xstage_tune.devices.attention_profiles import Distribution, ProfileCase, SpanFigures
 from xstage_tune.devices.simulator.attention_order import AttentionGrid, attention_order
 from xstage_tune.spans import SpanKind, SpanTable
 
 Floats = NDArray[np.float64]
 
-#: A warpgroup computes and stores so many rows of a tile; each has a lane.
+#: A warpgroup stores so many rows of a tile; each that does has a lane.
 WARPGROUP_ROWS = 64
 #: Of one launch that are kept: about 100 kB.
 MOST_SPANS = 12_000
@@ -22,7 +27,7 @@ MOST_SPANS = 12_000
 
 @dataclass(frozen=True, slots=True)
 class TileSpans:
-    """``[tiles, warpgroups]`` each, in ns, of the tiles whose spans were all kept.
+    """``[tiles, lanes of a CTA]`` each, in ns, of the tiles whose spans were all kept.
 
     Args:
         remote: ``[tiles]`` whether a tile has rows whose owner's buffer is on the path.
@@ -42,14 +47,19 @@ class TileSpans:
         return whole
 
 
+def lanes_per_cta(config: AttentionConfig) -> int:
+    """Warpgroups of a CTA that store, each with a lane."""
+    return staged_rows(config) // WARPGROUP_ROWS
+
+
 def tile_spans(table: SpanTable, case: ProfileCase, *, remote: bool) -> TileSpans:
     """The spans of a launch, tile by tile.
 
     Args:
-        table: lane ``cta * warpgroups + warpgroup``; ``index`` is the tile's number on its CTA.
+        table: lane ``cta * lanes of a CTA + warpgroup``; ``index`` is the tile's number on its CTA.
         remote: False for a launch that stores nothing remotely.
     """
-    groups = case.config.block_m // WARPGROUP_ROWS
+    groups = lanes_per_cta(case.config)
     lanes, spans = len(table.lanes), table.spans
     ctas = lanes // groups
     per_cta = 1 + int(spans["index"].max(initial=0))
@@ -73,9 +83,15 @@ def tile_spans(table: SpanTable, case: ProfileCase, *, remote: bool) -> TileSpan
 
 
 def remote_tiles(case: ProfileCase, ctas: int, per_cta: int) -> NDArray[np.bool_]:
-    """Whether the i-th tile of each CTA has rows of a remote rank, ``[ctas * per_cta]``."""
+    """Whether what each CTA stores of its i-th tile has rows of a remote rank, ``[ctas * per_cta]``."""
     grid = AttentionGrid(
-        case.heads, case.tokens, case.config.block_m, ctas, case.ranks, local_ranks=case.local_ranks
+        case.heads,
+        case.tokens,
+        case.config.block_m,
+        ctas,
+        case.ranks,
+        local_ranks=case.local_ranks,
+        kv_splits=case.config.kv_splits,
     )
     order = attention_order(grid, case.config.tile_order)
     remote = np.zeros((ctas, per_cta), np.bool_)
@@ -110,11 +126,15 @@ def distribution(sample_ns: Floats) -> Distribution | None:
     return Distribution(sample_ns.size, float(sample_ns.mean()), p50, p90, p99, most)
 
 
-def sampled_ctas(table: SpanTable, block_m: int, most_spans: int) -> SpanTable:
-    """All spans of CTAs spread evenly, about ``most_spans`` in all; of the others only the clocks."""
+def sampled_ctas(table: SpanTable, cta_rows: int, most_spans: int) -> SpanTable:
+    """All spans of CTAs spread evenly, about ``most_spans`` in all; of the others only the clocks.
+
+    Args:
+        cta_rows: of a tile that a CTA stores, a warpgroup for each 64.
+    """
     if len(table.spans) <= most_spans:
         return table
-    cta = np.arange(len(table.lanes)) // (block_m // WARPGROUP_ROWS)
+    cta = np.arange(len(table.lanes)) // (cta_rows // WARPGROUP_ROWS)
     chosen = cta % ceil(len(table.spans) / most_spans) == 0
     lanes = table.lanes.copy()
     lanes["recorded"][~chosen] = 0

@@ -143,6 +143,7 @@ def attention_grid(
         sms=platform.gpu.sm_count,
         ranks=workload.degree,
         local_ranks=workload.local_ranks,
+        kv_splits=config.kv_splits,
     )
 
 
@@ -154,13 +155,14 @@ def last_round_remote_bytes(
     return rows * workload.remote_row_part * workload.head_dim * OUTPUT_BYTES
 
 
-def launch_tiles(workload: Workload, block_m: int, block_n: int) -> int:
-    """Tiles of the rank that has most."""
+def launch_tiles(workload: Workload, config: KernelConfig) -> int:
+    """Tiles of the rank that has most; those that CTAs share, once for each CTA."""
     if isinstance(workload, AttentionWorkload):
-        return workload.local_heads * -(-workload.tokens // block_m)
+        splits = config.kv_splits if isinstance(config, AttentionConfig) else 1
+        return workload.local_heads * -(-workload.tokens // config.block_m) * splits
     tokens = local_tokens_per_expert(workload, busiest_rank(workload))
-    row_tiles = (workload.linear1_shape[0] + workload.linear2_shape[0]) // block_n
-    return int((-(-tokens // block_m)).sum()) * row_tiles
+    row_tiles = (workload.linear1_shape[0] + workload.linear2_shape[0]) // config.block_n
+    return int((-(-tokens // config.block_m)).sum()) * row_tiles
 
 
 def _moe_launch(
@@ -301,10 +303,17 @@ def _attention_times(
 ) -> tuple[QLoop, float]:
     """The Q-loop, and the epilogue of a tile in ns."""
     times = attention_tile_times(config, workload, platform)
-    loop = QLoop(config.block_n, times.kv_tile_ns, times.fixed_ns, times.cover_ns)
+    loop = QLoop(
+        block_n=config.block_n,
+        kv_tile_ns=times.kv_tile_ns,
+        fixed_ns=times.fixed_ns,
+        cover_ns=times.cover_ns,
+        kv_splits=config.kv_splits,
+        exchange_ns=times.exchange_ns,
+    )
     if given.q_ns is not None:
-        kv_tile_ns = given.q_ns / -(-workload.tokens // config.block_n)
-        loop = QLoop(config.block_n, kv_tile_ns, cover_ns=kv_tile_ns / 2)
+        kv_tile_ns = given.q_ns / times.kv_tiles
+        loop = QLoop(config.block_n, kv_tile_ns, cover_ns=kv_tile_ns / 2, kv_splits=config.kv_splits)
     return loop, times.epilogue_ns if given.epilogue_ns is None else given.epilogue_ns
 
 

@@ -46,7 +46,7 @@ def fused_skeleton(
         UsageError: the config cannot run on the platform, the launch has too many tiles, or a tile's
             mainloop is too short or too long to spin.
     """
-    tiles = launch_tiles(workload, config.block_m, config.block_n)
+    tiles = launch_tiles(workload, config)
     if tiles > _MOST_TILES:
         raise UsageError(
             f"'{workload.name}' has {tiles:,} tiles on one rank, more than the {_MOST_TILES:,} that are "

@@ -8,6 +8,7 @@ load is the operands' way from L2, at the port's rate or at what the pipeline ke
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 from xstage_tune.configs.architecture import architecture_of, compute_of
 from xstage_tune.configs.schema import AttentionConfig, KernelConfig, MegaMoeConfig
 from xstage_tune.errors import UsageError
+from xstage_tune.model.attention import q_loop_kv_tiles
 from xstage_tune.platforms.schema import AttentionTile, PlatformProfile
 from xstage_tune.workloads.schema import OUTPUT_BYTES, AttentionWorkload, MoeWorkload, Workload
 
@@ -118,12 +120,28 @@ def moe_tile_times(config: MegaMoeConfig, workload: MoeWorkload, platform: Platf
 
 @dataclass(frozen=True, slots=True)
 class AttentionTileTimes:
-    """What one output tile takes: ``fixed_ns`` plus ``kv_tile_ns`` for each KV tile; then its epilogue."""
+    """What one output tile takes a CTA: its Q-loop, then its epilogue.
 
+    Args:
+        kv_tiles: that the CTA goes over.
+        kv_tile_ns: sigma, of each.
+        fixed_ns: of every Q-loop.
+        exchange_ns: of merging the outputs of the CTAs that share a tile; 0 where none do.
+        cover_ns: G_QK of equation 19, the first product of a KV tile.
+        epilogue_ns: of staging a full tile, whose warpgroups do so side by side.
+    """
+
+    kv_tiles: int
     kv_tile_ns: float
     fixed_ns: float
-    cover_ns: float  # G_QK of equation 19: the first product of a KV tile
+    exchange_ns: float
+    cover_ns: float
     epilogue_ns: float
+
+    @property
+    def q_loop_ns(self) -> float:
+        """G_Qloop."""
+        return self.fixed_ns + self.kv_tile_ns * self.kv_tiles + self.exchange_ns
 
 
 def attention_tile_times(
@@ -132,10 +150,11 @@ def attention_tile_times(
     """Tile times of a config: the platform's measured sigma of the nearest tile, scaled by the work.
 
     Raises:
-        UsageError: the platform has no compute section or no attention tile, or an unknown architecture.
+        UsageError: the platform has no compute section, no attention tile or, for a config that splits KV,
+            none with an exchange; or an unknown architecture.
     """
     architecture = architecture_of(platform)
-    reference = _nearest_tile(config, workload, platform)
+    reference = _nearest_tile(config, workload, _tiles_of(workload, platform))
     # Fewer rows than the Tensor Core works on take as long as a full set.
     rows = -(-config.block_m // architecture.mma_m_full_rate) * architecture.mma_m_full_rate
     work = rows * config.block_n * workload.head_dim
@@ -150,8 +169,10 @@ def attention_tile_times(
         larger = config.block_m * workload.head_dim / (reference.block_m * reference.head_dim)
         epilogue_ns = reference.staging_ns * larger
     return AttentionTileTimes(
+        kv_tiles=q_loop_kv_tiles(tokens=workload.tokens, block_n=config.block_n, kv_splits=config.kv_splits),
         kv_tile_ns=kv_tile_ns,
         fixed_ns=reference.fixed_ns,
+        exchange_ns=_exchange_ns(config, workload, platform),
         cover_ns=kv_tile_ns / 2,
         epilogue_ns=epilogue_ns,
     )
@@ -174,7 +195,7 @@ def scaled_from(config: KernelConfig, workload: Workload, platform: PlatformProf
     """
     if not isinstance(config, AttentionConfig) or not isinstance(workload, AttentionWorkload):
         return None
-    reference = _nearest_tile(config, workload, platform)
+    reference = _nearest_tile(config, workload, _tiles_of(workload, platform))
     measured = (reference.block_m, reference.block_n, reference.head_dim)
     if measured == (config.block_m, config.block_n, workload.head_dim):
         return None
@@ -194,16 +215,35 @@ def _load_bytes_per_ns(in_flight_bytes: float, platform: PlatformProfile) -> flo
     return min(port, in_flight_bytes / _LOAD_LATENCY_NS)
 
 
-def _nearest_tile(
-    config: AttentionConfig, workload: AttentionWorkload, platform: PlatformProfile
-) -> AttentionTile:
+def _exchange_ns(config: AttentionConfig, workload: AttentionWorkload, platform: PlatformProfile) -> float:
+    """Of the nearest tile whose exchange is known: it moves rows of the output, so block_n plays no part."""
+    if config.kv_splits == 1:
+        return 0.0
+    known = [tile for tile in _tiles_of(workload, platform) if tile.exchange_ns is not None]
+    if not known:
+        raise UsageError(
+            f"platform '{platform.name}' has no compute.attention tile with exchange_ns, which splitting KV "
+            "takes",
+            "add it to a tile of the profile, or take kv_splits = 1",
+        )
+    exchange_ns = _nearest_tile(config, workload, known).exchange_ns
+    assert exchange_ns is not None
+    return exchange_ns
+
+
+def _tiles_of(workload: AttentionWorkload, platform: PlatformProfile) -> list[AttentionTile]:
     tiles = [tile for tile in compute_of(platform).attention if tile.dtype == workload.dtype]
     if not tiles:
         raise UsageError(
             f"platform '{platform.name}' has no compute.attention tile for '{workload.dtype}'",
             "add [[compute.attention]] with the time of a KV tile to the profile",
         )
+    return tiles
 
+
+def _nearest_tile(
+    config: AttentionConfig, workload: AttentionWorkload, tiles: Sequence[AttentionTile]
+) -> AttentionTile:
     def distance(tile: AttentionTile) -> tuple[float, ...]:
         pairs = (
             (tile.head_dim, workload.head_dim),

@@ -1,7 +1,8 @@
 """FlashAttention with the fused post-attention All-to-All (section 4.3, equations 17-21).
 
 A CTA owns an output tile of b_m x d; K aligned CTAs burst ``V = K*Bt`` at a tile boundary, and the
-gap to the next burst is the Q-loop over ceil(M / b_n) KV tiles.
+gap to the next burst is the Q-loop over ceil(M / b_n) KV tiles. Where ``kv_splits`` CTAs share a tile, each
+owns its part of the rows, and its Q-loop is over its part of the KV tiles.
 Every function raises :class:`ValueError` for a negative, NaN or infinite argument.
 """
 
@@ -51,16 +52,32 @@ def critical_path_overhead_ns(*, overhead_ns: ArrayLike, cover_ns: ArrayLike) ->
     return positive_part(nonnegative("overhead_ns", overhead_ns) - nonnegative("cover_ns", cover_ns))
 
 
-def q_loop_gap_floor_ns(*, tokens: ArrayLike, block_n: ArrayLike, kv_tile_ns: ArrayLike) -> Floats:
-    """Lower bound of the gap, ``sigma*M / b_n``: the Q-loop without its fixed part."""
-    tiles = nonnegative("tokens", tokens) / positive("block_n", block_n)
+def q_loop_kv_tiles(*, tokens: int, block_n: int, kv_splits: int = 1) -> int:
+    """KV tiles of the longest Q-loop of a tile's CTAs, ``ceil(ceil(M / b_n) / kv_splits)``."""
+    return -(-tokens // (block_n * kv_splits))
+
+
+def q_loop_gap_floor_ns(
+    *, tokens: ArrayLike, block_n: ArrayLike, kv_tile_ns: ArrayLike, kv_splits: ArrayLike = 1
+) -> Floats:
+    """Lower bound of the gap, ``sigma*M / (b_n*kv_splits)``: the Q-loop without its fixed part."""
+    tiles = nonnegative("tokens", tokens) / _rows_of_a_kv_tile_time(block_n, kv_splits)
     return tiles * nonnegative("kv_tile_ns", kv_tile_ns)
 
 
-def converged_tokens(*, recovery_gap_ns: ArrayLike, block_n: ArrayLike, kv_tile_ns: ArrayLike) -> Floats:
-    """Equation 20: ``M*_ub = b_n*G* / sigma``; from there on no drain-induced residual, not rounded."""
+def converged_tokens(
+    *,
+    recovery_gap_ns: ArrayLike,
+    block_n: ArrayLike,
+    kv_tile_ns: ArrayLike,
+    kv_splits: ArrayLike = 1,
+) -> Floats:
+    """Equation 20: ``M*_ub = b_n*kv_splits*G* / sigma``, not rounded.
+
+    From there on no residual is drain-induced.
+    """
     tiles = nonnegative("recovery_gap_ns", recovery_gap_ns) / positive("kv_tile_ns", kv_tile_ns)
-    return positive("block_n", block_n) * tiles
+    return _rows_of_a_kv_tile_time(block_n, kv_splits) * tiles
 
 
 def total_exposure_ns(*, output_bursts: ArrayLike, exposure_ns: ArrayLike) -> Floats:
@@ -90,3 +107,8 @@ def hiding_ratio(*, fused_ns: ArrayLike, attention_ns: ArrayLike, serial_ns: Arr
 def ideal_speedup(*, all_to_all_ns: ArrayLike, attention_ns: ArrayLike) -> Floats:
     """``1 + T_A2A / T_FA``: fused over serial if all of the All-to-All were hidden (section 5.3)."""
     return 1.0 + nonnegative("all_to_all_ns", all_to_all_ns) / positive("attention_ns", attention_ns)
+
+
+def _rows_of_a_kv_tile_time(block_n: ArrayLike, kv_splits: ArrayLike) -> Floats:
+    """KV rows that the CTAs of an output tile go over in sigma."""
+    return positive("block_n", block_n) * positive("kv_splits", kv_splits)

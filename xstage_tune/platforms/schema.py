@@ -210,6 +210,9 @@ class AttentionTile(Strict):
     fixed_ns: NonNegative
     #: From the Q-loop's end until the tile's rows are staged for their stores; None where it is not known.
     staging_ns: NonNegative | None = None
+    #: What a Q-loop over half of the KV tiles takes beyond those, for merging with the other half; None where
+    #: it is not known.
+    exchange_ns: NonNegative | None = None
     source: str
 
 

@@ -25,7 +25,8 @@ class ClosedForm:
     Args:
         issue_ns: T_RS of the consumers: the platform's staging time, and equations 3 and 7 unless others
             store.
-        q_loop_ns: G_Qloop, the fixed part and sigma for each KV tile.
+        q_loop_ns: G_Qloop, the fixed part, sigma for each KV tile, and what CTAs that share a tile take to
+            merge their outputs.
         issue_overhead_ns: dt(M), equation 18.
         residual_ns: E_res, equations 18 and 19 and T0, over all bursts of the busiest SM, and equation 1 for
             the last round.

@@ -254,13 +254,16 @@ class PointResult:
         q_loop_ns = self._q_loop_ns()
         if self.prediction is None or not q_loop_ns:
             return None
-        block_n = self.case.config.block_n
-        kv_tiles = -(-self.case.tokens // block_n)
+        config = self.case.config
+        kv_tiles = attention.q_loop_kv_tiles(
+            tokens=self.case.tokens, block_n=config.block_n, kv_splits=config.kv_splits
+        )
         return float(
             attention.converged_tokens(
                 recovery_gap_ns=self.prediction.closed.recovery_gap_ns,
-                block_n=block_n,
+                block_n=config.block_n,
                 kv_tile_ns=q_loop_ns / kv_tiles,
+                kv_splits=config.kv_splits,
             )
         )
 

@@ -228,7 +228,9 @@ def _tile_words(config: KernelConfig) -> str:
     if isinstance(config, MegaMoeConfig):
         tile = f"{config.block_m}x{config.block_n}x{config.block_k}"
         return f"{tile} tiles, {config.staging_depth} staging slots, {config.epilogue_warps} epilogue warps"
-    return f"{config.block_m}x{config.block_n} tiles, {config.kv_stages} KV stages, {config.output_staging}"
+    split = f", KV in {config.kv_splits} parts" if config.kv_splits > 1 else ""
+    tile = f"{config.block_m}x{config.block_n} tiles{split}"
+    return f"{tile}, {config.kv_stages} KV stages, {config.output_staging}"
 
 
 def _value(result: EmulationResult, value: float | None) -> str:

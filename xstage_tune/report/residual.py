@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import ceil
 from operator import attrgetter
 
 import numpy as np
@@ -61,8 +60,7 @@ def predicted_residuals(
     rows = []
     for count in np.unique(tokens.astype(np.int64)).tolist():
         audited = audit_attention(workload.model_copy(update={"tokens": count}), platform, config)
-        tiles = workload.local_heads * ceil(count / config.block_m)
-        alone_ns = ceil(tiles / audited.burst.producers) * audited.predicted.gap_ns.value
+        alone_ns = audited.rounds * audited.predicted.gap_ns.value
         arrival = audited.arrival
         exposed_ns = (arrival.residual_ns.value, arrival.completion_coupled_residual_ns.value)
         rows.append((count, alone_ns, *exposed_ns))

@@ -7,7 +7,9 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any
 
-from xstage_tune.devices.attention_spans import WARPGROUP_ROWS
+from xstage_tune.configs.loader import config_from_keys
+from xstage_tune.configs.schema import AttentionConfig
+from xstage_tune.devices.attention_spans import lanes_per_cta
 from xstage_tune.devices.simulator.traces import occupancy, pipeline_spans
 from xstage_tune.errors import UsageError
 from xstage_tune.report.format import byte_count, duration
@@ -88,14 +90,22 @@ def _traced(launch: StoredLaunch) -> TracedLaunch:
         "started_at": launch.info.started_at,
         **(launch.measured or {}),
     }
-    lanes_per_cta = point.config["block_m"] // WARPGROUP_ROWS if isinstance(point, ProfilePoint) else 1
     return TracedLaunch(
         name=_launch_name(point),
         args=args,
         spans=launch.span_count(),
         tables=partial(_tables, launch),
-        lanes_per_cta=lanes_per_cta,
+        lanes_per_cta=_lanes_per_cta(launch),
     )
+
+
+def _lanes_per_cta(launch: StoredLaunch) -> int | None:
+    """Of a profiled attention, whose warpgroups have lanes; of others roles do."""
+    if not isinstance(launch.point, ProfilePoint):
+        return None
+    config = config_from_keys(launch.point.config, f"run {launch.run_id}, launch {launch.sequence}")
+    assert isinstance(config, AttentionConfig)
+    return lanes_per_cta(config)
 
 
 def _launch_name(point: Point) -> str:

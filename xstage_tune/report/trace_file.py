@@ -52,8 +52,9 @@ class TracedLaunch:
     """One launch: its name and arguments, its spans by rank, and what was traced beside them.
 
     ``tables`` is called when the launch is written, so that a long run is never in memory as a whole;
-    ``spans`` is how many they hold. Of a CTA whose warpgroups each have a lane, ``lanes_per_cta`` follow each
-    other. The launch lasts until its last span has ended, and ``least_ns`` where its stores drain longer.
+    ``spans`` is how many they hold. Where lanes are of warpgroups, the ``lanes_per_cta`` of a CTA follow each
+    other; None where they are of roles, in CTAs of one lane. The launch lasts until its last span has ended,
+    and ``least_ns`` where its stores drain longer.
     """
 
     name: str
@@ -61,7 +62,7 @@ class TracedLaunch:
     spans: int
     tables: Callable[[], Mapping[int, SpanTable]]
     counters: tuple[Counter, ...] = ()
-    lanes_per_cta: int = 1
+    lanes_per_cta: int | None = None
     least_ns: float = 0.0
 
 
@@ -155,7 +156,7 @@ class _Trace:
                 yield from _samples(counter, start_ns)
             start_ns += length_ns + _PAUSE_NS
 
-    def _names(self, spans: NDArray[np.void], lanes_per_cta: int) -> Iterator[str]:
+    def _names(self, spans: NDArray[np.void], lanes_per_cta: int | None) -> Iterator[str]:
         """Metadata of the ranks and lanes that have not been seen before."""
         for pid, lane, role in np.unique(spans[["pid", "lane", "role"]]).tolist():
             tid = _thread(lane, role)
@@ -166,8 +167,9 @@ class _Trace:
             self.named.add((pid, tid))
             kinds = spans["kind"][(spans["pid"] == pid) & (spans["lane"] == lane) & (spans["role"] == role)]
             work = "issue" if (kinds == SpanKind.ISSUE).all() else "mainloop"
-            part = work if lanes_per_cta == 1 else f"warpgroup {lane % lanes_per_cta}"
-            yield _metadata("thread_name", pid, tid, f"CTA {lane // lanes_per_cta} {part}")
+            cta, nth = divmod(lane, lanes_per_cta or 1)
+            part = work if lanes_per_cta is None else f"warpgroup {nth}"
+            yield _metadata("thread_name", pid, tid, f"CTA {cta} {part}")
             yield _metadata("thread_sort_index", pid, tid, tid)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import isfinite
 
+from xstage_tune.configs.attention_budget import staged_rows
 from xstage_tune.configs.schema import AttentionConfig
 from xstage_tune.devices.fused_launch import attention_grid, last_round_remote_bytes
 from xstage_tune.devices.tile_times import attention_tile_times, local_store_bytes_per_ns
@@ -20,13 +21,13 @@ class AttentionLoad:
     """A launch of equal Q-loops.
 
     Args:
-        tiles: output tiles.
-        sms: CTAs of the launch.
+        tiles: output tiles; where CTAs share them, each CTA's part of one counts as a tile.
+        sms: CTAs of the launch, in whole teams where they share tiles.
         q_loop_ns: G_Qloop.
         cover_ns: how far a Q-loop gets while the tile before it is stored.
         staging_ns: of a full tile before its remote stores: epilogue and local stores.
         least_staging_ns: of any tile.
-        free_issue_ns: T0 of a full tile's remote bytes.
+        free_issue_ns: T0 of its remote bytes.
         remote_bytes: that leave, all together.
         burst_bytes: V, of a round of all SMs' tiles: the mean of those that a Q-loop follows; 0 if none does.
         last_round_bytes: of the last round, which no Q-loop follows and which may be part of one.
@@ -81,15 +82,15 @@ def attention_load(
     Raises:
         UsageError: the platform lacks compute figures, T0 or Q.
     """
-    sms = platform.gpu.sm_count
+    grid = attention_grid(config, workload, platform)
+    sms = grid.teams * grid.kv_splits
     times = attention_tile_times(config, workload, platform)
     fraction = workload.output_remote_fraction
     size = float(
-        output_tile_bytes(block_m=config.block_m, head_dim=workload.head_dim, element_bytes=OUTPUT_BYTES)
+        output_tile_bytes(block_m=staged_rows(config), head_dim=workload.head_dim, element_bytes=OUTPUT_BYTES)
     )
-    q_loop_ns = times.fixed_ns + times.kv_tile_ns * -(-workload.tokens // config.block_n)
+    q_loop_ns = times.q_loop_ns
     covers = {"alias-q": 0.0, "alias-v": min(times.cover_ns, q_loop_ns), "dedicated-x1": q_loop_ns}
-    grid = attention_grid(config, workload, platform)
     last_round_bytes = last_round_remote_bytes(config, workload, platform)
     burst_bytes = max(0.0, workload.remote_bytes - last_round_bytes) / max(1, grid.rounds - 1)
     drain_bytes_per_ns = platform.drain.bytes_per_s / 1e9
@@ -97,7 +98,7 @@ def attention_load(
     if isfinite(shared_room_bytes(platform, config.store_flavour)):
         operand_wait_ns = max(0.0, burst_bytes / drain_bytes_per_ns - config.kv_stages * times.kv_tile_ns)
     return AttentionLoad(
-        tiles=grid.tiles,
+        tiles=grid.tiles * grid.kv_splits,
         sms=sms,
         q_loop_ns=q_loop_ns,
         cover_ns=covers.get(config.output_staging, 2 * q_loop_ns),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from xstage_tune.configs.schema import KernelConfig
+from xstage_tune.configs.schema import AttentionConfig, KernelConfig
 from xstage_tune.devices.fused_launch import launch_tiles
 from xstage_tune.errors import UsageError
 from xstage_tune.workloads.schema import Workload
@@ -19,11 +19,16 @@ def require_simulable(configs: Iterable[KernelConfig], workload: Workload) -> No
     Raises:
         UsageError: names the block of the largest launch, and its tiles.
     """
-    blocks = {(config.block_m, config.block_n) for config in configs}
-    tiles, block_m, block_n = max((launch_tiles(workload, *block), *block) for block in blocks)
+    by_tile = {_tile(config): config for config in configs}
+    tiles, (block_m, block_n, _) = max((launch_tiles(workload, of), tile) for tile, of in by_tile.items())
     if tiles > MOST_TILES:
         raise UsageError(
             f"'{workload.name}' has {tiles:,} tiles on one rank (in blocks of {block_m} x {block_n}), more "
             f"than the {MOST_TILES:,} that a search simulates",
             "give it fewer tokens, with --set or in its profile",
         )
+
+
+def _tile(config: KernelConfig) -> tuple[int, int, int]:
+    """What the number of tiles follows from."""
+    return config.block_m, config.block_n, config.kv_splits if isinstance(config, AttentionConfig) else 1

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, get_args
 
 from xstage_tune.configs.architecture import architecture_of
+from xstage_tune.configs.attention_budget import BUILT_KV_SPLITS
 from xstage_tune.configs.defaults import default_config, heuristic_configs
 from xstage_tune.configs.megamoe_budget import OPERAND_SWIZZLE_BYTES
 from xstage_tune.configs.resources import check_config
@@ -109,6 +110,8 @@ def default_axes(workload: Workload, platform: PlatformProfile) -> dict[str, tup
         axes = _megamoe_axes(workload, platform)
     else:
         axes = {
+            # First, so that of configs that are expected to be equal those that split nothing come first.
+            "kv_splits": BUILT_KV_SPLITS.get(architecture_of(platform).name, (1,)),
             "block_m": (64, 128, 192, 256),
             "block_n": (64, 80, 96, 112, 128, 144, 160, 176, 192, 256),
             "kv_stages": (2, 3, 4),

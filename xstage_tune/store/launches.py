@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import func, select
 
+from xstage_tune.configs.attention_budget import staged_rows
 from xstage_tune.configs.loader import config_keys
 from xstage_tune.devices.attention_profiles import Implementation, ProfileLaunch
 from xstage_tune.devices.base import (
@@ -87,7 +88,8 @@ class ProfilePoint:
         label: of the case; empty for a run's only one.
         what: kind of the launch, as its figures name it.
         producers: CTAs of the attention, SMs of an All-to-All.
-        remote_tile_bytes: of an output tile of the fused kernel; 0 where none has remote bytes.
+        remote_tile_bytes: that a CTA of the fused kernel stores of an output tile; 0 where none has remote
+            bytes.
         config: keys of the attention's config.
     """
 
@@ -115,7 +117,7 @@ def profile_point(done: ProfileLaunch) -> ProfilePoint:
     """The point of a launch of a profiled attention."""
     case = done.case
     remote = 0 if done.implementation == "attention" else case.remote_bytes
-    rows = min(case.config.block_m, case.tokens)
+    rows = min(staged_rows(case.config), case.tokens)
     return ProfilePoint(
         label=case.label,
         implementation=done.implementation,

@@ -1,4 +1,4 @@
-// Runs the threads of one CTA on the CPU, as fibers: enough of a GPU to run the attention kernel's own sources.
+// Runs the threads of CTAs on the CPU, as fibers: enough of a GPU to run the attention kernel's own sources.
 //
 // The headers beside this one replace those of kernels/common that wrap single instructions. What is asynchronous on
 // the GPU happens here at a moment that a seed chooses, between its issue and the wait for it, and runnable threads
@@ -26,6 +26,7 @@
 #define __forceinline__ inline
 #define __grid_constant__
 #define __launch_bounds__(...)
+#define __cluster_dims__(...)
 #define __align__(bytes) __attribute__((aligned(bytes)))
 #define threadIdx (emulator::cta().current->index)
 #define blockIdx (emulator::cta().block)
@@ -105,19 +106,34 @@ struct Cta {
     std::vector<TaskPointer> engine;  // copies under way
     std::mt19937 random;
     unsigned long long clock = 0;
-    std::string error;
     ucontext_t scheduler;
     std::function<void()> kernel;
+    std::vector<Thread*> order;  // that have not finished
+    std::vector<char> shared;    // the CTA's, while another one's are in place
+    std::vector<Cta>* cluster = nullptr;
 };
 
-inline Cta& cta() {
-    static Cta instance;
-    return instance;
+// The CTA whose threads run.
+inline Cta*& active() {
+    static Cta* pointer;
+    return pointer;
+}
+inline Cta& cta() { return *active(); }
+
+// At which the threads of all CTAs of the cluster meet.
+inline Rendezvous& cluster_meeting() {
+    static Rendezvous meeting;
+    return meeting;
 }
 
-inline void fail(const std::string& error) {
-    if (cta().error.empty()) {
-        cta().error = error;
+inline std::string& error() {
+    static std::string text;
+    return text;
+}
+
+inline void fail(const std::string& text) {
+    if (error().empty()) {
+        error() = text;
     }
 }
 
@@ -173,12 +189,23 @@ inline void enter_thread() {
 }
 
 // Begins a copy: one in four takes as long as it can.
-inline TaskPointer start_copy(std::function<void()> work) {
+inline TaskPointer start_copy(std::function<void()> work, Cta& destination = cta()) {
     auto task = std::make_shared<Task>();
     task->work = std::move(work);
     task->slow = chance(25);
-    cta().engine.push_back(task);
+    if (destination.order.empty()) {
+        fail("a store or an arrival at a CTA that has ended");
+    }
+    destination.engine.push_back(task);
     return task;
+}
+
+inline void start_in_cta(unsigned rank, std::function<void()> work) {
+    start_copy(std::move(work), (*cta().cluster)[rank]);
+}
+
+inline void meet_cluster() {
+    rendezvous(cluster_meeting(), static_cast<unsigned>(cta().cluster->size() * cta().threads.size()));
 }
 
 // Lets copies finish in any order. Where no thread can go on, the quick ones all do, and after that one slow one a
@@ -197,16 +224,14 @@ inline bool advance_engine(unsigned idle_rounds) {
     return advanced;
 }
 
-// One CTA from its first to its last thread. False, with `error`, if its threads wait for each other or do what the
-// GPU refuses.
-inline bool run_cta(unsigned block, unsigned grid, unsigned threads, unsigned seed, std::function<void()> kernel) {
-    Cta& self = cta();
-    self = Cta();
+inline void begin_cta(Cta& self, unsigned block, unsigned grid, unsigned threads, unsigned seed,
+                      const std::function<void()>& kernel) {
     self.block.x = block;
     self.grid.x = grid;
     self.random.seed(seed);
-    self.kernel = std::move(kernel);
+    self.kernel = kernel;
     self.warps.resize(threads / kWarp);
+    self.shared.assign(kSharedBytes, 0x7f);  // bf16 NaNs nearly everywhere
     for (unsigned i = 0; i < threads; ++i) {
         self.threads.push_back(std::make_unique<Thread>());
         Thread& thread = *self.threads.back();
@@ -215,39 +240,67 @@ inline bool run_cta(unsigned block, unsigned grid, unsigned threads, unsigned se
         thread.context.uc_stack.ss_sp = thread.stack.data();
         thread.context.uc_stack.ss_size = thread.stack.size();
         makecontext(&thread.context, enter_thread, 0);
+        self.order.push_back(&thread);
     }
-    std::vector<Thread*> order;
-    for (auto& thread : self.threads) {
-        order.push_back(thread.get());
-    }
-    for (unsigned idle_rounds = 0; !order.empty() && self.error.empty();) {
-        bool advanced = advance_engine(idle_rounds);
-        // Warps in random order, and now and then threads.
-        std::rotate(order.begin(), order.begin() + self.random() % order.size(), order.end());
-        for (Thread* thread : order) {
-            if (!thread->runnable || thread->runnable()) {
-                self.current = thread;
-                swapcontext(&self.scheduler, &thread->context);
-                advanced = true;
-            }
+}
+
+// Gives every thread that can go on a turn; says whether anything happened.
+inline bool run_round(Cta& self, unsigned idle_rounds) {
+    bool advanced = advance_engine(idle_rounds);
+    // Warps in random order, and now and then threads.
+    std::vector<Thread*>& order = self.order;
+    std::rotate(order.begin(), order.begin() + self.random() % order.size(), order.end());
+    for (Thread* thread : order) {
+        if (!thread->runnable || thread->runnable()) {
+            self.current = thread;
+            swapcontext(&self.scheduler, &thread->context);
+            advanced = true;
         }
-        self.clock += 100;
-        order.erase(std::remove_if(order.begin(), order.end(), [](Thread* thread) { return thread->finished; }),
-                    order.end());
+    }
+    self.clock += 100;
+    order.erase(std::remove_if(order.begin(), order.end(), [](Thread* thread) { return thread->finished; }),
+                order.end());
+    if (order.empty() && std::any_of(self.engine.begin(), self.engine.end(), [](auto& task) { return !task->done; })) {
+        fail("the CTA ended while a copy was under way");
+    }
+    return advanced;
+}
+
+// `count` CTAs side by side, from `first` on, to their last threads; `shared` is the memory that the one running sees.
+// False, with `error`, if threads wait for each other or do what the GPU refuses.
+inline bool run_ctas(char* shared, unsigned first, unsigned count, unsigned grid, unsigned threads, unsigned seed,
+                     const std::function<void()>& kernel) {
+    std::vector<Cta> team(count);
+    for (unsigned i = 0; i < count; ++i) {
+        begin_cta(team[i], first + i, grid, threads, seed + first + i, kernel);
+        team[i].cluster = &team;
+    }
+    cluster_meeting() = {};
+    error().clear();
+    unsigned unfinished = count;
+    for (unsigned idle_rounds = 0; unfinished > 0 && error().empty();) {
+        bool advanced = false;
+        unfinished = 0;
+        for (Cta& self : team) {
+            if (self.order.empty() || !error().empty()) {
+                continue;
+            }
+            active() = &self;
+            std::memcpy(shared, self.shared.data(), kSharedBytes);
+            // Some rounds at a stretch, so that one is ahead of the others.
+            for (unsigned rounds = 1 + self.random() % 16; rounds > 0 && !self.order.empty(); --rounds) {
+                advanced = run_round(self, idle_rounds) || advanced;
+            }
+            std::memcpy(self.shared.data(), shared, kSharedBytes);
+            unfinished += !self.order.empty();
+        }
         idle_rounds = advanced ? 0 : idle_rounds + 1;
-        if (idle_rounds > 100000) {
-            fail("deadlock: " + std::to_string(order.size()) + " threads wait, the first is thread " +
-                 std::to_string(order.front()->index.x) + " of CTA " + std::to_string(block));
+        if (idle_rounds > 10000) {
+            fail("deadlock: in CTA " + std::to_string(cta().block.x) + " " + std::to_string(cta().order.size()) +
+                 " threads wait");
         }
     }
-    if (self.error.empty() && !self.engine.empty()) {
-        for (const TaskPointer& task : self.engine) {
-            if (!task->done) {
-                fail("the CTA ended while a copy was under way");
-            }
-        }
-    }
-    return self.error.empty();
+    return error().empty();
 }
 
 }  // namespace emulator

@@ -17,8 +17,9 @@ from xstage_tune.devices.cuda.attention_variants import (
     EPOCHS,
     KERNEL,
     attention_variant,
-    consumers,
+    finishers,
     recording_bytes,
+    teams,
     threads,
 )
 from xstage_tune.devices.cuda.cache import cached_kernel
@@ -55,7 +56,8 @@ class AttentionA2A:
         omit_signal: for a test of the completion's check: a kernel that signals nothing.
 
     Raises:
-        UsageError: the kernel has no such variant, it spills, or the scale is not positive.
+        UsageError: the kernel has no such variant, it spills, there are too few tokens to split, or the
+            scale is not positive.
         DeviceError: the GPU is older than Hopper or has another architecture, or there is no compiler.
     """
 
@@ -73,6 +75,7 @@ class AttentionA2A:
         scale = shape.head_dim**-0.5 if softmax_scale is None else softmax_scale
         if not 0 < scale < inf:
             raise UsageError(f"softmax scale {scale} is not positive", "leave it out for head_dim ** -0.5")
+        _require_kv_tiles(shape, config)
         self.shape = shape
         self.config = config
         self._scale_log2 = scale * log2(e)
@@ -86,10 +89,12 @@ class AttentionA2A:
         allow_shared_memory(self._kernel, self._shared_bytes, device)
         self._epoch_kernels = load_epoch_kernels(device)
         tiles = shape.heads * -(-shape.tokens // config.block_m)
+        launch_teams = teams(config, tiles, int(device.properties.multiprocessor_count))
         #: CTAs of a launch: at most one an SM.
-        self.ctas = min(tiles, int(device.properties.multiprocessor_count))
+        self.ctas = launch_teams * config.kv_splits
         self._epochs = GpuMemory.zeroed(device, EPOCH_STATE.itemsize)
-        self._recording = _Recording(device, shape, config, self.ctas, tiles) if record_spans else None
+        rounds = -(-tiles // launch_teams)
+        self._recording = _Recording(device, shape, config, self.ctas, rounds) if record_spans else None
 
     def prepare(
         self, query: int, key: int, value: int, destinations: Destinations, *, complete: bool = True
@@ -179,11 +184,11 @@ class _Recording:
     """Buffers that a launch of a recording variant writes its spans to."""
 
     def __init__(
-        self, device: Device, shape: AttentionShape, config: AttentionConfig, ctas: int, tiles: int
+        self, device: Device, shape: AttentionShape, config: AttentionConfig, ctas: int, rounds: int
     ) -> None:
-        fitting = recording_bytes(config, shape.head_dim) // consumers(config) // RECORD_DTYPE.itemsize
-        self.capacity = min(fitting, _SPANS_PER_TILE * -(-tiles // ctas))
-        self._lanes = ctas * consumers(config)
+        fitting = recording_bytes(config, shape.head_dim) // finishers(config) // RECORD_DTYPE.itemsize
+        self.capacity = min(fitting, _SPANS_PER_TILE * rounds)
+        self._lanes = ctas * finishers(config)
         self.lanes = GpuMemory(device, self._lanes * LANE_DTYPE.itemsize, device)
         self.spans = GpuMemory(device, self._lanes * self.capacity * RECORD_DTYPE.itemsize, device)
 
@@ -231,6 +236,15 @@ def _require_hopper(device: Device) -> None:
             f"{device.name} has compute capability {capability.major}.{capability.minor}: "
             "the attention kernel needs 9.0 (Hopper: H100, H200)",
             "use --device simulator, or another GPU",
+        )
+
+
+def _require_kv_tiles(shape: AttentionShape, config: AttentionConfig) -> None:
+    if config.kv_splits > 1 and shape.tokens <= config.block_n:
+        raise UsageError(
+            f"config {config.label} has nothing to split: {shape.tokens} KV rows are one tile of "
+            f"{config.block_n}",
+            "take kv_splits = 1",
         )
 
 

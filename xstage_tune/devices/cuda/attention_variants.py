@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from xstage_tune.configs.attention_budget import BUILT_BLOCK_M, BUILT_BLOCK_N, BUILT_HEAD_DIMS
+from typing import Literal
+
+from xstage_tune.configs.attention_budget import (
+    BUILT_BLOCK_M,
+    BUILT_BLOCK_N,
+    BUILT_HEAD_DIMS,
+    partial_output_bytes,
+    staged_rows,
+)
 from xstage_tune.configs.schema import AttentionConfig, OutputStaging, TileOrder
 from xstage_tune.devices.base import StoreFlavour
 from xstage_tune.devices.cuda.variants import KernelVariant
@@ -58,6 +66,7 @@ def attention_variant(
             "BLOCK_M": config.block_m,
             "BLOCK_N": config.block_n,
             "KV_STAGES": config.kv_stages,
+            "KV_SPLITS": config.kv_splits,
             "OUTPUT_STAGING": _STAGING_MACRO[config.output_staging],
             "STORE_FLAVOUR": _FLAVOUR_MACRO[config.store_flavour],
             "RECORD_SPANS": int(record_spans),
@@ -69,15 +78,26 @@ def attention_variant(
 
 def shared_bytes(config: AttentionConfig, head_dim: int) -> int:
     """Dynamic shared memory of a launch, without staged spans."""
-    query = config.block_m * head_dim * _BF16_BYTES
-    kv_stages = 2 * config.kv_stages * config.block_n * head_dim * _BF16_BYTES
-    staging = _STAGING_BUFFERS[config.output_staging] * query
-    return query + kv_stages + staging + _PIPELINE_BYTES
+    row_bytes = head_dim * _BF16_BYTES
+    query = config.block_m * row_bytes
+    kv_stages = 2 * config.kv_stages * config.block_n * row_bytes
+    staging = _STAGING_BUFFERS[config.output_staging] * staged_rows(config) * row_bytes
+    return query + kv_stages + staging + partial_output_bytes(config, head_dim) + _PIPELINE_BYTES
 
 
 def consumers(config: AttentionConfig) -> int:
-    """Consumer warpgroups: each computes and stores 64 rows of a tile."""
+    """Consumer warpgroups of a CTA: each computes 64 rows of a tile."""
     return config.block_m // CONSUMER_ROWS
+
+
+def finishers(config: AttentionConfig) -> int:
+    """Those that also finish and store their rows; they record spans."""
+    return staged_rows(config) // CONSUMER_ROWS
+
+
+def teams(config: AttentionConfig, tiles: int, sms: int) -> int:
+    """CTAs, or where KV is split pairs of them, that a launch has at most one an SM of."""
+    return min(tiles, sms // config.kv_splits)
 
 
 def threads(config: AttentionConfig) -> int:
@@ -87,7 +107,7 @@ def threads(config: AttentionConfig) -> int:
 
 def recording_bytes(config: AttentionConfig, head_dim: int) -> int:
     """Shared memory left for staged spans."""
-    lanes = consumers(config) * (LANE_BYTES + _THREADS * _WORD_BYTES)
+    lanes = finishers(config) * (LANE_BYTES + _THREADS * _WORD_BYTES)
     return SHARED_BYTES_LIMIT - shared_bytes(config, head_dim) - lanes
 
 
@@ -102,6 +122,14 @@ def _check(config: AttentionConfig, head_dim: int) -> None:
                 f"the attention kernel is not built for {knob} = {value}",
                 f"choose {knob} from {', '.join(map(str, built))}",
             )
+    if config.kv_splits > 1 and (
+        config.block_m != config.kv_splits * CONSUMER_ROWS or not config.hands_stores_over
+    ):
+        raise UsageError(
+            f"the attention kernel splits KV in {config.kv_splits} only for tiles of "
+            f"{config.kv_splits * CONSUMER_ROWS} rows with staging of their own",
+            f"choose block_m = {config.kv_splits * CONSUMER_ROWS} and output_staging dedicated-x1 or -x2",
+        )
     if config.output_staging == "alias-v" and config.block_m > config.kv_stages * config.block_n:
         raise UsageError(
             f"an output of {config.block_m} rows does not fit into V's buffers of "
@@ -118,24 +146,28 @@ def _check(config: AttentionConfig, head_dim: int) -> None:
 
 
 def _shipped() -> tuple[tuple[AttentionConfig, int], ...]:
-    rows: tuple[tuple[int, int, int, int, OutputStaging, StoreFlavour], ...] = (
-        # head_dim, block_m, block_n, kv_stages
-        (128, 128, 176, 2, "alias-v", "st.v4"),  # FlashAttention-3's tile
-        (128, 128, 176, 2, "alias-v", "tma"),
-        (128, 128, 160, 2, "alias-q", "st.v4"),
-        (128, 128, 128, 2, "alias-v", "st.v4"),  # the default that a search has to beat
-        (128, 128, 128, 2, "dedicated-x1", "tma"),
-        (128, 128, 80, 2, "dedicated-x2", "tma"),
-        (128, 192, 128, 2, "alias-q", "st.v4"),
-        (128, 192, 128, 2, "alias-v", "tma"),
-        (128, 128, 160, 2, "dedicated-x1", "st.v4"),
-        (128, 192, 80, 2, "dedicated-x1", "st.v4"),
-        (128, 192, 80, 2, "alias-q", "st.v4"),
-        (128, 192, 80, 3, "alias-v", "st.v4"),
-        (64, 128, 176, 2, "alias-v", "st.v4"),
-        (64, 128, 128, 2, "dedicated-x2", "tma"),
-        (64, 192, 128, 2, "alias-q", "st.v4"),
-        (64, 192, 128, 2, "dedicated-x1", "st.v4"),
+    rows: tuple[tuple[int, int, int, int, OutputStaging, StoreFlavour, Literal[1, 2]], ...] = (
+        # head_dim, block_m, block_n, kv_stages, output_staging, store_flavour, kv_splits
+        (128, 128, 176, 2, "alias-v", "st.v4", 1),  # FlashAttention-3's tile
+        (128, 128, 176, 2, "alias-v", "tma", 1),
+        (128, 128, 160, 2, "alias-q", "st.v4", 1),
+        (128, 128, 128, 2, "alias-v", "st.v4", 1),  # the default that a search has to beat
+        (128, 128, 128, 2, "dedicated-x1", "tma", 1),
+        (128, 128, 80, 2, "dedicated-x2", "tma", 1),
+        (128, 192, 128, 2, "alias-q", "st.v4", 1),
+        (128, 192, 128, 2, "alias-v", "tma", 1),
+        (128, 128, 160, 2, "dedicated-x1", "st.v4", 1),
+        (128, 192, 80, 2, "dedicated-x1", "st.v4", 1),
+        (128, 192, 80, 2, "alias-q", "st.v4", 1),
+        (128, 192, 80, 3, "alias-v", "st.v4", 1),
+        (64, 128, 176, 2, "alias-v", "st.v4", 1),
+        (64, 128, 128, 2, "dedicated-x2", "tma", 1),
+        (64, 192, 128, 2, "alias-q", "st.v4", 1),
+        (64, 192, 128, 2, "dedicated-x1", "st.v4", 1),
+        (128, 128, 144, 2, "dedicated-x1", "st.v4", 2),
+        (128, 128, 128, 2, "dedicated-x1", "st.v4", 2),
+        (128, 128, 96, 2, "dedicated-x2", "tma", 2),
+        (64, 128, 128, 2, "dedicated-x2", "st.v4", 2),
     )
     return tuple(
         (
@@ -146,10 +178,11 @@ def _shipped() -> tuple[tuple[AttentionConfig, int], ...]:
                 output_staging=staging,
                 tile_order="rotated",
                 store_flavour=flavour,
+                kv_splits=kv_splits,
             ),
             head_dim,
         )
-        for head_dim, block_m, block_n, kv_stages, staging, flavour in rows
+        for head_dim, block_m, block_n, kv_stages, staging, flavour, kv_splits in rows
     )
 
 

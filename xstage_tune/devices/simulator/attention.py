@@ -8,11 +8,12 @@ import numpy as np
 
 from xstage_tune.devices.simulator.attention_order import AttentionGrid, AttentionOrder
 from xstage_tune.devices.streams import Floats, Streams, independent_streams
+from xstage_tune.model.attention import q_loop_kv_tiles
 
 
 @dataclass(frozen=True, slots=True)
 class QLoop:
-    """Time of an output tile's Q-loop: ``fixed_ns + kv_tile_ns * ceil(M / block_n)``.
+    """Time of an output tile's Q-loop: ``fixed_ns + kv_tile_ns * KV tiles + exchange_ns``.
 
     Args:
         block_n: KV rows of an inner tile.
@@ -20,16 +21,21 @@ class QLoop:
         fixed_ns: prologue, first loads, final rescale.
         cover_ns: how far the next Q-loop gets before it needs the output buffer, G_QK of equation 19:
             about one QK^T tile.
+        kv_splits: CTAs that share the KV tiles of an output tile.
+        exchange_ns: of merging their outputs.
     """
 
     block_n: int
     kv_tile_ns: float
     fixed_ns: float = 0.0
     cover_ns: float = 0.0
+    kv_splits: int = 1
+    exchange_ns: float = 0.0
 
     def gap_ns(self, tokens: int) -> float:
         """G_Qloop(M)."""
-        return self.fixed_ns + self.kv_tile_ns * -(-tokens // self.block_n)
+        kv_tiles = q_loop_kv_tiles(tokens=tokens, block_n=self.block_n, kv_splits=self.kv_splits)
+        return self.fixed_ns + self.kv_tile_ns * kv_tiles + self.exchange_ns
 
 
 @dataclass(frozen=True, slots=True)

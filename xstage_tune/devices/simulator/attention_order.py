@@ -4,6 +4,9 @@ An output tile is ``block_m`` query rows of one head. After Ulysses attention a 
 its heads, and the All-to-All returns each token's rows to the rank that owns the token. Ranks own
 ``ceil(tokens / ranks)`` consecutive tokens each, the last ones fewer, so a tile may straddle two ranks.
 Tiles depend on nothing, so no order can deadlock.
+
+Where a tile's KV rows are split, as many consecutive CTAs are a team: it takes tiles as one CTA would, and
+each of its CTAs stores its part of every tile's rows.
 """
 
 from __future__ import annotations
@@ -29,14 +32,15 @@ class AttentionGrid:
         heads: heads of this rank.
         tokens: M, of the whole sequence.
         block_m: query rows of a tile; the last tile of a head may hold fewer.
-        sms: persistent CTAs.
+        sms: persistent CTAs, of which those that are left over from the last whole team get no tile.
         ranks: Ulysses degree.
         rank: this rank.
         local_ranks: so many ranks from this one on, cyclically, whose rows need no remote store; 0 counts
             even this rank's own as remote.
+        kv_splits: CTAs of a team, each of which stores ``block_m / kv_splits`` rows of a tile.
 
     Raises:
-        UsageError: a count is out of range.
+        UsageError: a count is out of range, or ``kv_splits`` divides no tile.
     """
 
     heads: int
@@ -46,6 +50,7 @@ class AttentionGrid:
     ranks: int = 8
     rank: int = 0
     local_ranks: int = 1
+    kv_splits: int = 1
 
     def __post_init__(self) -> None:
         if min(self.heads, self.tokens, self.block_m, self.sms, self.ranks) < 1:
@@ -54,6 +59,10 @@ class AttentionGrid:
             raise UsageError(f"attention: rank {self.rank} is not one of {self.ranks}")
         if not 0 <= self.local_ranks <= self.ranks:
             raise UsageError(f"attention: {self.local_ranks} of {self.ranks} ranks are local")
+        if self.kv_splits < 1 or self.block_m % self.kv_splits:
+            raise UsageError(f"attention: {self.kv_splits} CTAs do not divide a tile of {self.block_m} rows")
+        if self.sms < self.kv_splits:
+            raise UsageError(f"attention: {self.sms} SMs are no team of {self.kv_splits}")
 
     @property
     def tiles_per_head(self) -> int:
@@ -64,9 +73,24 @@ class AttentionGrid:
         return self.heads * self.tiles_per_head
 
     @property
+    def teams(self) -> int:
+        """Sets of CTAs that make a tile together; CTAs, where tiles are not split."""
+        return self.sms // self.kv_splits
+
+    @property
+    def ctas(self) -> int:
+        """CTAs that get a tile."""
+        return self.kv_splits * min(self.teams, self.tiles)
+
+    @property
     def rounds(self) -> int:
         """Tiles of the CTA that has most."""
-        return -(-self.tiles // self.sms)
+        return -(-self.tiles // self.teams)
+
+    @property
+    def stored_rows(self) -> int:
+        """Query rows of a tile that one CTA stores; the last tile of a head may leave it fewer, or none."""
+        return self.block_m // self.kv_splits
 
     def first_token(self, rank: int) -> int:
         """First token that a rank owns; M where it owns none."""
@@ -79,25 +103,33 @@ class AttentionGrid:
 
 @dataclass(frozen=True, slots=True)
 class AttentionOrder:
-    """Tiles in the order of each SM: ``[n]``, those of SM i in rows ``first[i]`` to ``first[i + 1]``."""
+    """Tiles in the order of each SM: ``[n]``, those of SM i in rows ``first[i]`` to ``first[i + 1]``.
+
+    A split tile is there once for each CTA of its team.
+    """
 
     first: Ints  # [sms + 1]
     head: Ints
     m_block: Ints
-    rows: Ints  # query rows
+    part: Ints  # of the tile's rows, which the SM stores; 0 where tiles are not split
+    rows: Ints  # query rows that the SM stores
     remote_rows: Ints  # of them, rows that are stored remotely
 
 
 def attention_order(grid: AttentionGrid, order: TileOrder) -> AttentionOrder:
-    """Every output tile once: tile i of the order goes to SM ``i % sms``."""
+    """Every row of every output tile once: tile i of the order goes to team ``i % teams``."""
+    place, part = np.divmod(np.arange(grid.tiles * grid.kv_splits), grid.kv_splits)
     # Stride the one order over the SMs: a stable sort by SM keeps each SM's tiles in turn.
-    sm = np.arange(grid.tiles) % grid.sms
-    head, m_block = _tiles_at(grid, order, np.argsort(sm, kind="stable"))
-    rows, remote_rows = _rows(grid, m_block)
+    sm = place % grid.teams * grid.kv_splits + part
+    by_sm = np.argsort(sm, kind="stable")
+    head, m_block = _tiles_at(grid, order, place[by_sm])
+    part = part[by_sm]
+    rows, remote_rows = _rows(grid, m_block * grid.block_m + part * grid.stored_rows, grid.stored_rows)
     return AttentionOrder(
         first=np.concatenate(([0], np.cumsum(np.bincount(sm, minlength=grid.sms)))),
         head=head,
         m_block=m_block,
+        part=part,
         rows=rows,
         remote_rows=remote_rows,
     )
@@ -105,16 +137,16 @@ def attention_order(grid: AttentionGrid, order: TileOrder) -> AttentionOrder:
 
 @lru_cache(maxsize=256)
 def last_round_remote_rows(grid: AttentionGrid, order: TileOrder) -> int:
-    """Rows stored remotely by the last round of tiles, which no Q-loop follows: one a CTA, or fewer."""
-    _, m_block = _tiles_at(grid, order, np.arange((grid.rounds - 1) * grid.sms, grid.tiles))
-    _, remote_rows = _rows(grid, m_block)
+    """Rows stored remotely by the last round of tiles, which no Q-loop follows: one a team, or fewer."""
+    _, m_block = _tiles_at(grid, order, np.arange((grid.rounds - 1) * grid.teams, grid.tiles))
+    _, remote_rows = _rows(grid, m_block * grid.block_m, grid.block_m)
     return int(remote_rows.sum())
 
 
-def _rows(grid: AttentionGrid, m_block: Ints) -> tuple[Ints, Ints]:
-    """Rows of tiles, and how many of them are stored remotely."""
-    begin = m_block * grid.block_m
-    end = np.minimum(begin + grid.block_m, grid.tokens)
+def _rows(grid: AttentionGrid, begin: Ints, count: int) -> tuple[Ints, Ints]:
+    """How many of ``count`` rows from ``begin`` on there are, and how many of them are stored remotely."""
+    begin = np.minimum(begin, grid.tokens)  # behind the last token a tile's later parts have none
+    end = np.minimum(begin + count, grid.tokens)
     remote = end - begin
     for nth in range(grid.local_ranks):
         rank = (grid.rank + nth) % grid.ranks

@@ -21,13 +21,18 @@ public:
     }
 
     void arrive() {
+        arrive_from_afar();
+        emulator::dawdle();
+    }
+
+    // No thread of this CTA arrives.
+    void arrive_from_afar() {
         if (left_ == 0) {
             emulator::fail("more arrivals at a barrier than it expects");
             return;
         }
         --left_;
         complete();
-        emulator::dawdle();
     }
 
     void arrive_expecting(u32 bytes) {
@@ -43,6 +48,8 @@ public:
     void wait(u32 parity) {
         emulator::wait_until([this, parity] { return phase_ % 2 != parity; });
     }
+
+    u32 address() const { return shared_address(this); }
 
 private:
     void complete() {

@@ -36,6 +36,12 @@ inline uint4 load_shared_v4(u32 address) {
     return value;
 }
 
+inline FloatVector load_shared_floats(u32 address) {
+    FloatVector value;
+    std::memcpy(&value, ::shared + address, 16);
+    return value;
+}
+
 inline u32 bf16_bits(float value) {
     u32 bits;
     std::memcpy(&bits, &value, 4);
