@@ -168,8 +168,8 @@ def cells(point: dict[str, Any]) -> tuple[str, ...]:
         f"{point['tokens']}",
         f"{point['heads']}x{point['head_dim']}",
         f"{point['remote_ranks']}/{point['ranks']}",
-        f"{config['block_m']}x{config['block_n']} {config['output_staging']} {config['tile_order']} "
-        f"{config['store_flavour']}",
+        f"{config['block_m']}x{config['block_n']}{'/2' if config['kv_splits'] == 2 else ''} "
+        f"{config['output_staging']} {config['tile_order']} {config['store_flavour']}",
         *(f"{point['implementations'][one]['time_ns'] / 1e3:.1f}" for one in ("attention", "fused")),
         *(f"{residual[one] / 1e3:.1f}" for one in ("measured", "simulated")),
         f"{100 * point['residual_of_attention']:.2f}%",

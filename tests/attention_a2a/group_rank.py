@@ -24,6 +24,7 @@ from xstage_tune.ops import attention_a2a, check_group, close_group
 
 STORES = config(block_n=176, output_staging="alias-v")
 COPIES = config(output_staging="dedicated-x1", store_flavour="tma")
+SPLIT = config(block_n=144, output_staging="dedicated-x1", kv_splits=2)
 EPOCHS = 6
 _TIMEOUT_S = 10.0
 LATE_TIMEOUT_S = 0.5
@@ -130,6 +131,7 @@ def main() -> None:
     steps: dict[str, Callable[[], dict[str, Any]]] = {
         "stores": lambda: rank.check(997, 2, 128, STORES),
         "copies": lambda: rank.check(997, 2, 128, COPIES),
+        "split tiles": lambda: rank.check(9001, 3, 128, SPLIT),
         "several rounds": lambda: rank.check(9001, 3, 64, STORES),
         "one token": lambda: rank.check(1, 1, 128, STORES),
         "disagree": rank.disagree,

@@ -74,6 +74,7 @@ def _outputs(folder: Path) -> str:
     [
         ("stores", (499, 498), 4, 128),
         ("copies", (499, 498), 4, 128),
+        ("split tiles", (4501, 4500), 6, 128),
         ("several rounds", (4501, 4500), 6, 64),
         ("one token", (1, 0), 2, 128),
         ("closed and anew", (499, 498), 4, 128),

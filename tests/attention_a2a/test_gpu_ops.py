@@ -6,6 +6,7 @@ import pytest
 
 from tests.attention_a2a.cases import config
 from tests.attention_a2a.gpu import RankBuffers, random_inputs, reference, relative_error
+from xstage_tune.configs.schema import AttentionConfig
 from xstage_tune.devices.cuda.attention_shape import AttentionShape
 from xstage_tune.errors import UsageError
 from xstage_tune.ops import attention_a2a
@@ -23,13 +24,15 @@ def test_attention_alone_with_the_default_config(head_dim: int) -> None:
     assert relative_error(out, reference(q, k, v)) < 1e-2
 
 
-def test_on_a_stream_of_ones_own_and_in_a_graph() -> None:
+@pytest.mark.parametrize(
+    "variant", [config(block_n=96), config(block_n=96, output_staging="dedicated-x1", kv_splits=2)]
+)
+def test_on_a_stream_of_ones_own_and_in_a_graph(variant: AttentionConfig) -> None:
     import torch
 
     shape = AttentionShape(777, 2, 128, 4, 2)
     ranks = RankBuffers(shape, "host")
     q, k, v = random_inputs(shape, 1)
-    variant = config(block_n=96)
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):

@@ -25,20 +25,21 @@ SHAPE = AttentionShape(tokens=8500, heads=3, head_dim=128)
         config(block_m=192),
         config(block_n=112, output_staging="dedicated-x1"),
         config(output_staging="dedicated-x1", store_flavour="tma"),
+        config(block_n=144, output_staging="dedicated-x1", kv_splits=2),
     ],
     ids=lambda variant: variant.label,
 )
-def test_three_spans_a_tile_and_warpgroup_without_gaps(variant: AttentionConfig) -> None:
+def test_three_spans_a_tile_and_warpgroup_that_finishes_it_without_gaps(variant: AttentionConfig) -> None:
     case = Case(SHAPE, variant, record_spans=True)
     case.run()
     table = case.kernel.read_spans(current_stream())
-    warpgroups = variant.block_m // 64
-    tiles = 3 * -(-SHAPE.tokens // variant.block_m)
+    warpgroups = variant.block_m // variant.kv_splits // 64
+    parts = 3 * -(-SHAPE.tokens // variant.block_m) * variant.kv_splits
     assert table.dropped() == 0
     assert len(table.lanes) == case.kernel.ctas * warpgroups
-    assert int(table.lanes["issued"].sum()) == tiles * warpgroups
+    assert int(table.lanes["issued"].sum()) == parts * warpgroups
     spans = table.spans
-    assert len(spans) == 3 * tiles * warpgroups
+    assert len(spans) == 3 * parts * warpgroups
     assert (spans["role"] == spans["lane"] % warpgroups).all()
     kinds = [SpanKind.MAINLOOP, SpanKind.STAGING_STALL, SpanKind.ISSUE]
     for lane in range(len(table.lanes)):

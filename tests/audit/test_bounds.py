@@ -16,7 +16,7 @@ from xstage_tune.configs.defaults import default_config
 from xstage_tune.configs.schema import AttentionConfig, MegaMoeConfig, Schedule
 from xstage_tune.errors import UsageError
 from xstage_tune.platforms.loader import load_platform
-from xstage_tune.platforms.schema import PlatformProfile
+from xstage_tune.platforms.schema import PlatformProfile, SplitTile
 from xstage_tune.workloads.loader import load_workload
 
 FLASH = "megamoe/deepseek-v4-flash"
@@ -246,7 +246,7 @@ def test_a_q_loop_is_whole_kv_tiles(tokens: int, tiles: int) -> None:
     assert found.gap_ns.value == tiles * 790
 
 
-def known_exchange_ns(platform: PlatformProfile) -> float:
+def split_tile(platform: PlatformProfile) -> SplitTile:
     """Of the 128x128 tile of head dim 128."""
     assert platform.compute is not None
     (tile,) = (
@@ -254,8 +254,8 @@ def known_exchange_ns(platform: PlatformProfile) -> float:
         for tile in platform.compute.attention
         if (tile.block_m, tile.block_n, tile.head_dim) == (128, 128, 128)
     )
-    assert tile.exchange_ns
-    return tile.exchange_ns
+    assert tile.split is not None
+    return tile.split
 
 
 def test_ctas_that_share_a_tile_halve_their_bursts_and_their_q_loops() -> None:
@@ -274,8 +274,9 @@ def test_ctas_that_share_a_tile_halve_their_bursts_and_their_q_loops() -> None:
     assert (whole.detail.rounds, split.detail.rounds) == (2, 4)
     assert (whole.burst.producers, split.burst.producers) == (132, 132)
     assert split.burst.burst_bytes.value == whole.burst.burst_bytes.value / 2
-    times, exchange_ns = split.detail.times, known_exchange_ns(platform)
-    assert split.gap_ns.value == times.fixed_ns.value + 32 * times.kv_tile_ns.value + exchange_ns
+    times, known = split.detail.times, split_tile(platform)
+    assert times.kv_tile_ns.value == known.kv_tile_ns
+    assert split.gap_ns.value == times.fixed_ns.value + 32 * known.kv_tile_ns + known.exchange_ns
     # V/R of paced stores: half the burst, and half the KV tiles of each token.
     assert split.detail.converged_tokens.value == pytest.approx(whole.detail.converged_tokens.value)
     assert split.detail.arrival.residual_ns.value < 0.7 * whole.detail.arrival.residual_ns.value

@@ -6,7 +6,7 @@ from typing import Any
 
 from xstage_tune.configs.schema import AttentionConfig, MegaMoeConfig, Schedule
 from xstage_tune.platforms.loader import load_platform
-from xstage_tune.platforms.schema import PlatformProfile
+from xstage_tune.platforms.schema import PlatformProfile, SplitTile
 from xstage_tune.workloads.schema import AttentionWorkload, MoeWorkload
 
 BLACKWELL = load_platform("paper-nvlink5")
@@ -15,7 +15,10 @@ BLACKWELL = load_platform("paper-nvlink5")
 def hopper() -> PlatformProfile:
     """An SM of Hopper: the same shared memory and registers, but no tensor memory; tiles may be split."""
     assert BLACKWELL.compute is not None
-    tiles = tuple(tile.model_copy(update={"exchange_ns": 2000.0}) for tile in BLACKWELL.compute.attention)
+    tiles = tuple(
+        tile.model_copy(update={"split": SplitTile(kv_tile_ns=tile.kv_tile_ns, exchange_ns=2000.0)})
+        for tile in BLACKWELL.compute.attention
+    )
     return BLACKWELL.model_copy(
         update={
             "name": "hopper",

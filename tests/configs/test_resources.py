@@ -128,16 +128,16 @@ def test_what_cannot_be_split(
     assert "KV split" not in limits(whole, attention(tokens=tokens), platform)
 
 
-def test_what_an_exchange_costs_must_be_known_to_split() -> None:
+def test_what_a_split_costs_must_be_known() -> None:
     unknown = hopper()
     assert unknown.compute is not None
-    tiles = tuple(tile.model_copy(update={"exchange_ns": None}) for tile in unknown.compute.attention)
+    tiles = tuple(tile.model_copy(update={"split": None}) for tile in unknown.compute.attention)
     compute = unknown.compute.model_copy(update={"attention": tiles})
     (broken,) = check_config(
         attention_config(**SPLIT), attention(), unknown.model_copy(update={"compute": compute})
     ).violations
     assert broken.limit_name == "KV split"
-    assert "'hopper' has no compute.attention tile with exchange_ns" in broken.message
+    assert "'hopper' has no compute.attention tile with split times" in broken.message
 
 
 def test_two_kv_tiles_can_be_split() -> None:

@@ -73,7 +73,8 @@ def q_loop_times(
     shape = (config.block_m, config.block_n, attention.head_dim)
     basis, origin = Basis.ASSUMED, "scaled by work from the platform's nearest attention tile"
     for tile in compute_of(platform).attention:
-        if (tile.block_m, tile.block_n, tile.head_dim) == shape and tile.kv_tile_ns == times.kv_tile_ns:
+        sigma_ns = tile_times.measured_sigma_ns(tile, config)
+        if (tile.block_m, tile.block_n, tile.head_dim) == shape and sigma_ns == times.kv_tile_ns:
             basis, origin = Basis.MEASURED, tile.source
     cover = Figure(times.cover_ns, max(basis, Basis.DERIVED), "G_QK, the first product of a KV tile")
     if config.output_staging == "alias-q":

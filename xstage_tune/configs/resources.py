@@ -77,11 +77,8 @@ def _platform_rules(config: KernelConfig, platform: PlatformProfile) -> Iterator
             "store flavour",
             f"platform '{platform.name}' has no {config.store_flavour} times, only {', '.join(flavours)}",
         )
-    if isinstance(config, AttentionConfig) and config.kv_splits > 1:
-        tiles = compute_of(platform).attention
-        if all(tile.exchange_ns is None for tile in tiles):
-            yield Violation(
-                KV_SPLIT_LIMIT,
-                f"platform '{platform.name}' has no compute.attention tile with exchange_ns: "
-                f"what kv_splits = {config.kv_splits} costs is unknown",
-            )
+    splits = isinstance(config, AttentionConfig) and config.kv_splits > 1
+    if splits and all(tile.split is None for tile in compute_of(platform).attention):
+        yield Violation(
+            KV_SPLIT_LIMIT, f"platform '{platform.name}' has no compute.attention tile with split times"
+        )

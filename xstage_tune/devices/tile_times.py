@@ -8,7 +8,6 @@ load is the operands' way from L2, at the port's rate or at what the pipeline ke
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -151,14 +150,19 @@ def attention_tile_times(
 
     Raises:
         UsageError: the platform has no compute section, no attention tile or, for a config that splits KV,
-            none with an exchange; or an unknown architecture.
+            none with split times; or an unknown architecture.
     """
     architecture = architecture_of(platform)
-    reference = _nearest_tile(config, workload, _tiles_of(workload, platform))
+    reference = _nearest_tile(config, workload, platform)
     # Fewer rows than the Tensor Core works on take as long as a full set.
     rows = -(-config.block_m // architecture.mma_m_full_rate) * architecture.mma_m_full_rate
     work = rows * config.block_n * workload.head_dim
-    sigma_ns = reference.kv_tile_ns * work / (reference.block_m * reference.block_n * reference.head_dim)
+    split = reference.split if config.kv_splits > 1 else None
+    sigma_ns = (
+        measured_sigma_ns(reference, config)
+        * work
+        / (reference.block_m * reference.block_n * reference.head_dim)
+    )
     kv_bytes = 2.0 * config.block_n * workload.head_dim * OUTPUT_BYTES
     load_ns = kv_bytes / _load_bytes_per_ns(config.kv_stages * kv_bytes, platform)
     kv_tile_ns = max(sigma_ns, load_ns)
@@ -172,10 +176,15 @@ def attention_tile_times(
         kv_tiles=q_loop_kv_tiles(tokens=workload.tokens, block_n=config.block_n, kv_splits=config.kv_splits),
         kv_tile_ns=kv_tile_ns,
         fixed_ns=reference.fixed_ns,
-        exchange_ns=_exchange_ns(config, workload, platform),
+        exchange_ns=split.exchange_ns if split else 0.0,
         cover_ns=kv_tile_ns / 2,
         epilogue_ns=epilogue_ns,
     )
+
+
+def measured_sigma_ns(tile: AttentionTile, config: AttentionConfig) -> float:
+    """Sigma of a platform's tile, whole or shared by CTAs as the config's."""
+    return tile.split.kv_tile_ns if config.kv_splits > 1 and tile.split else tile.kv_tile_ns
 
 
 def paced_part_of_q_loop(head_dim: int) -> float:
@@ -195,7 +204,7 @@ def scaled_from(config: KernelConfig, workload: Workload, platform: PlatformProf
     """
     if not isinstance(config, AttentionConfig) or not isinstance(workload, AttentionWorkload):
         return None
-    reference = _nearest_tile(config, workload, _tiles_of(workload, platform))
+    reference = _nearest_tile(config, workload, platform)
     measured = (reference.block_m, reference.block_n, reference.head_dim)
     if measured == (config.block_m, config.block_n, workload.head_dim):
         return None
@@ -215,34 +224,29 @@ def _load_bytes_per_ns(in_flight_bytes: float, platform: PlatformProfile) -> flo
     return min(port, in_flight_bytes / _LOAD_LATENCY_NS)
 
 
-def _exchange_ns(config: AttentionConfig, workload: AttentionWorkload, platform: PlatformProfile) -> float:
-    """Of the nearest tile whose exchange is known: it moves rows of the output, so block_n plays no part."""
-    if config.kv_splits == 1:
-        return 0.0
-    known = [tile for tile in _tiles_of(workload, platform) if tile.exchange_ns is not None]
-    if not known:
-        raise UsageError(
-            f"platform '{platform.name}' has no compute.attention tile with exchange_ns, which splitting KV "
-            "takes",
-            "add it to a tile of the profile, or take kv_splits = 1",
-        )
-    exchange_ns = _nearest_tile(config, workload, known).exchange_ns
-    assert exchange_ns is not None
-    return exchange_ns
-
-
-def _tiles_of(workload: AttentionWorkload, platform: PlatformProfile) -> list[AttentionTile]:
+def _tiles_of(
+    config: AttentionConfig, workload: AttentionWorkload, platform: PlatformProfile
+) -> list[AttentionTile]:
+    """Tiles whose times say something of the config's."""
     tiles = [tile for tile in compute_of(platform).attention if tile.dtype == workload.dtype]
     if not tiles:
         raise UsageError(
             f"platform '{platform.name}' has no compute.attention tile for '{workload.dtype}'",
             "add [[compute.attention]] with the time of a KV tile to the profile",
         )
-    return tiles
+    if config.kv_splits == 1:
+        return tiles
+    split = [tile for tile in tiles if tile.split is not None]
+    if not split:
+        raise UsageError(
+            f"platform '{platform.name}' has no compute.attention tile with split times",
+            "add them to a tile of the profile, or take kv_splits = 1",
+        )
+    return split
 
 
 def _nearest_tile(
-    config: AttentionConfig, workload: AttentionWorkload, tiles: Sequence[AttentionTile]
+    config: AttentionConfig, workload: AttentionWorkload, platform: PlatformProfile
 ) -> AttentionTile:
     def distance(tile: AttentionTile) -> tuple[float, ...]:
         pairs = (
@@ -252,4 +256,4 @@ def _nearest_tile(
         )
         return tuple(abs(np.log(measured / wanted)) for measured, wanted in pairs)
 
-    return min(tiles, key=distance)
+    return min(_tiles_of(config, workload, platform), key=distance)

@@ -198,6 +198,15 @@ class TensorRate(Strict):
     source: str
 
 
+class SplitTile(Strict):
+    """Time of an attention tile whose KV two CTAs share."""
+
+    #: Sigma: neighbouring SMs then read different KV tiles.
+    kv_tile_ns: Positive
+    #: What a Q-loop takes beyond its KV tiles and what is fixed, for merging with the other CTA's.
+    exchange_ns: NonNegative
+
+
 class AttentionTile(Strict):
     """Time of one KV tile of a Q-loop on one SM: sigma of equation 20."""
 
@@ -210,9 +219,8 @@ class AttentionTile(Strict):
     fixed_ns: NonNegative
     #: From the Q-loop's end until the tile's rows are staged for their stores; None where it is not known.
     staging_ns: NonNegative | None = None
-    #: What a Q-loop over half of the KV tiles takes beyond those, for merging with the other half; None where
-    #: it is not known.
-    exchange_ns: NonNegative | None = None
+    #: Where two CTAs share the tile; None where that is not known.
+    split: SplitTile | None = None
     source: str
 
 
