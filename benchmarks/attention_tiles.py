@@ -1,22 +1,18 @@
 """Tile times of the attention kernel on this GPU, as ``[[compute.attention]]`` entries of a platform profile.
 
-    python benchmarks/attention_tiles.py [--head-dims 128,64] [--block-m 128,192] [--tokens 8448,33792]
-                                         [--heads 6] [--rounds 11] [--busy-ms 30] [-o FILE.toml]
+    python benchmarks/attention_tiles.py [--head-dims 128,64] [--block-m 128,192] [--tokens 16384] [--heads 3]
+                                         [--rounds 9] [-o FILE.toml]
 
-Every tile that is built and fits runs alone on the GPU at both numbers of tokens, so many rounds in an order
-of its own each: clocks that move meanwhile move all tiles alike. A visit is so many launches back to back as
-keep the GPU busy for that long, since clocks under load are what a deployment has, and its time is that of a
-round of tiles. ``--heads`` is of the larger number of tokens; the smaller has as many more as make the rounds
-of a launch equal. By default all are whole rounds of 132 SMs. Medians over the visits make a line over the KV
-tiles:
+Every tile that is built and fits runs in turn, so many rounds, each time from another one on: clocks that
+move meanwhile move all tiles alike. A visit launches the recording variant three times back to back and takes
+the spans of the last; while they are read the GPU rests, so its power limit holds nothing down. Times are
+medians over the rounds of median spans of the kernel alone:
 
-- ``staging_ns``: T_RS of the recording variant where a storer warp does the storing. A tile that leaves no
-  room for that has the staging of the widest that does;
-- ``fixed_ns``: what lines begin with beyond the staging, the median over tiles of one height and head dim;
-- ``kv_tile_ns``, sigma: the rest of the larger number's time, by its KV tiles, beside a storer warp where
-  that fits;
-- ``split``, of two CTAs that share a tile: the slope as sigma's multiple, and what the line begins with
-  beyond that of the whole tile, medians likewise: such tiles exchange the same rows.
+- sigma: the Q-loop over its KV tiles, beside a storer warp where that fits;
+- staging: T_RS where a storer warp does the storing, of a whole tile and of a CTA's part of a split one. A
+  tile that leaves no room for that has the staging of the widest that does;
+- exchange: what the Q-loop of a split tile takes beyond sigma for each of its KV tiles. It moves the same
+  rows whatever block_n is, so tiles of one height and head dim have the median of theirs.
 """
 
 from __future__ import annotations
@@ -34,9 +30,9 @@ from typing import Any
 from xstage_tune.configs.attention_budget import BUILT_BLOCK_M, BUILT_BLOCK_N
 from xstage_tune.configs.resources import check_config
 from xstage_tune.configs.schema import AttentionConfig
-from xstage_tune.devices.attention_profiles import ProfileCase
+from xstage_tune.devices.attention_profiles import ProfileCase, SpanFigures
 from xstage_tune.devices.attention_spans import span_figures
-from xstage_tune.devices.cuda.attention_kernel import AttentionA2A
+from xstage_tune.devices.cuda.attention_kernel import AttentionA2A, PreparedLaunch
 from xstage_tune.devices.cuda.attention_shape import AttentionShape, Destinations
 from xstage_tune.devices.cuda.attention_variants import attention_variant
 from xstage_tune.devices.cuda.cache import cached_kernel
@@ -46,10 +42,12 @@ from xstage_tune.platforms.loader import load_platform
 from xstage_tune.platforms.schema import PlatformProfile, SplitTile
 from xstage_tune.workloads.loader import load_workload
 
-#: What is timed of a tile: beside a storer warp, or where that does not fit without one; and of two CTAs.
+#: Launches of a visit; the last one's spans count.
+LAUNCHES = 3
+#: What is timed of a tile: the Q-loop with all registers, one beside a storer warp, and one of two CTAs.
 KINDS: dict[str, dict[str, Any]] = {
-    "staged": {"output_staging": "dedicated-x1"},
     "alone": {"output_staging": "alias-q"},
+    "staged": {"output_staging": "dedicated-x1"},
     "split": {"output_staging": "dedicated-x1", "kv_splits": 2},
 }
 
@@ -68,190 +66,143 @@ def variants(block_m: int, head_dim: int) -> Iterator[tuple[str, AttentionConfig
     """All that are built and fit, with their kind."""
     layer = load_workload("fa-a2a/paper", [f"head_dim={head_dim}"])
     platform = limits()
-    for block_n in BUILT_BLOCK_N["sm_90"]:
+    for block_n, (kind, knobs) in itertools.product(BUILT_BLOCK_N["sm_90"], KINDS.items()):
         keys = {"block_m": block_m, "block_n": block_n, "kv_stages": 2, "tile_order": "rotated"}
-        fitting = {}
-        for kind, knobs in KINDS.items():
-            config = AttentionConfig.model_validate(keys | {"store_flavour": "st.v4"} | knobs)
-            if not check_config(config, layer, platform).violations:
-                fitting[kind] = config
-        if "staged" in fitting:
-            fitting.pop("alone", None)
-        yield from fitting.items()
+        config = AttentionConfig.model_validate(keys | {"store_flavour": "st.v4"} | knobs)
+        if not check_config(config, layer, platform).violations:
+            yield kind, config
 
 
 def compile_variant(config: AttentionConfig, head_dim: int) -> None:
     """Into the cache, where the kernel finds it."""
-    for record_spans in (False, True):
-        variant = attention_variant(config, head_dim, record_spans=record_spans)
-        cached_kernel(variant.source, "sm_90a", variant.defines, variant.names)
-
-
-class Tensors:
-    """Random inputs of one shape, and an output."""
-
-    def __init__(self, tokens: int, heads: int, head_dim: int) -> None:
-        torch = import_torch()
-        self.shape = AttentionShape(tokens, heads, head_dim)
-        size = (tokens, heads, head_dim)
-        self._tensors = [torch.randn(size, device="cuda", dtype=torch.bfloat16) for _ in range(3)]
-        self._tensors.append(torch.empty_like(self._tensors[0]))
-
-    @property
-    def addresses(self) -> tuple[int, int, int, int]:
-        query, key, value, output = (tensor.data_ptr() for tensor in self._tensors)
-        return query, key, value, output
+    variant = attention_variant(config, head_dim, record_spans=True)
+    cached_kernel(variant.source, "sm_90a", variant.defines, variant.names)
 
 
 @dataclass
 class Timed:
-    """A variant of a tile at one number of tokens, and what its visits found."""
+    """A variant made ready on the GPU, and what its visits found, in ns."""
 
     kind: str
     config: AttentionConfig
-    tensors: Tensors
-    rounds_ns: list[float] = field(default_factory=list)
+    case: ProfileCase
+    kernel: AttentionA2A
+    launch: PreparedLaunch
+    q_loops_ns: list[float] = field(default_factory=list)
+    issues_ns: list[float] = field(default_factory=list)
 
-    @property
+    def visit(self) -> None:
+        stream = current_stream()
+        for _ in range(LAUNCHES):
+            self.kernel.launch(self.launch, stream)
+        figures: SpanFigures = span_figures(self.kernel.read_spans(stream), self.case, remote=False)
+        assert figures.q_loop is not None
+        assert figures.issue is not None
+        self.q_loops_ns.append(figures.q_loop.p50_ns)
+        self.issues_ns.append(figures.issue.p50_ns)
+
+    @cached_property
     def kv_tiles(self) -> int:
-        """Of a Q-loop."""
-        tokens, config = self.tensors.shape.tokens, self.config
-        return q_loop_kv_tiles(tokens=tokens, block_n=config.block_n, kv_splits=config.kv_splits)
+        config = self.config
+        return q_loop_kv_tiles(tokens=self.case.tokens, block_n=config.block_n, kv_splits=config.kv_splits)
 
     @property
-    def round_ns(self) -> float:
-        return median(self.rounds_ns)
-
-    def visit(self, busy_ns: float) -> None:
-        launches = max(1, round(busy_ns / self._first_launch_ns))
-        self.rounds_ns.append(self._time_ns(launches) / launches / self._rounds)
-
-    def staging_ns(self) -> float:
-        """T_RS of stores to the GPU's own memory, in the recording variant."""
-        kernel, shape = self._build(record_spans=True), self.tensors.shape
-        self._launch(kernel, 3)
-        case = ProfileCase("", shape.tokens, shape.heads, shape.head_dim, 1, 0, self.config, "local")
-        issue = span_figures(kernel.read_spans(current_stream()), case, remote=False).issue
-        assert issue is not None
-        return issue.p50_ns
-
-    @cached_property
-    def _kernel(self) -> AttentionA2A:
-        return self._build(record_spans=False)
-
-    @cached_property
-    def _first_launch_ns(self) -> float:
-        self._time_ns(1)  # loads the kernel
-        return self._time_ns(1)
+    def q_loop_ns(self) -> float:
+        return median(self.q_loops_ns)
 
     @property
-    def _rounds(self) -> int:
-        """Tiles of the team of CTAs that has most."""
-        shape = self.tensors.shape
-        tiles = shape.heads * -(-shape.tokens // self.config.block_m)
-        return -(-tiles * self.config.kv_splits // self._kernel.ctas)
+    def issue_ns(self) -> float:
+        return median(self.issues_ns)
 
-    def _build(self, *, record_spans: bool) -> AttentionA2A:
-        return AttentionA2A(current_gpu(), self.tensors.shape, self.config, record_spans=record_spans)
 
-    def _launch(self, kernel: AttentionA2A, launches: int) -> None:
-        query, key, value, output = self.tensors.addresses
-        prepared = kernel.prepare(query, key, value, Destinations((output,)))
-        for _ in range(launches):
-            kernel.launch(prepared, current_stream())
+class Tensors:
+    """Random inputs of one head dim, and an output."""
 
-    def _time_ns(self, launches: int) -> float:
+    def __init__(self, tokens: int, heads: int, head_dim: int) -> None:
         torch = import_torch()
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        begin.record()
-        self._launch(self._kernel, launches)
-        end.record()
-        end.synchronize()
-        return float(begin.elapsed_time(end)) * 1e6
+        size = (tokens, heads, head_dim)
+        self.shape = AttentionShape(tokens, heads, head_dim)
+        self._inputs = [torch.randn(size, device="cuda", dtype=torch.bfloat16) for _ in range(3)]
+        self._output = torch.empty_like(self._inputs[0])
+
+    def timed(self, kind: str, config: AttentionConfig) -> Timed:
+        shape = self.shape
+        kernel = AttentionA2A(current_gpu(), shape, config, record_spans=True)
+        query, key, value = (tensor.data_ptr() for tensor in self._inputs)
+        destinations = Destinations((self._output.data_ptr(),))
+        case = ProfileCase("", shape.tokens, shape.heads, shape.head_dim, 1, 0, config, "local")
+        return Timed(kind, config, case, kernel, kernel.prepare(query, key, value, destinations))
 
 
-@dataclass(frozen=True)
-class Line:
-    """Time of a round of tiles over the KV tiles of its Q-loops, in ns."""
-
-    slope_ns: float
-    begin_ns: float
-    long_ns: float
-    long_kv_tiles: int
-    words: str
+def counted(kinds: dict[str, Timed]) -> Timed:
+    """Whose Q-loop is a tile's: beside a storer warp where it fits, since a search has to rank those."""
+    return kinds.get("staged", kinds["alone"])
 
 
-def line_through(short: Timed, long: Timed) -> Line:
-    slope_ns = (long.round_ns - short.round_ns) / (long.kv_tiles - short.kv_tiles)
-    words = (
-        f"{short.kind} {short.round_ns / 1e3:.1f} us of {short.kv_tiles} KV tiles, "
-        f"{long.round_ns / 1e3:.1f} of {long.kv_tiles}"
-    )
-    begin_ns = long.round_ns - slope_ns * long.kv_tiles
-    return Line(slope_ns, begin_ns, long.round_ns, long.kv_tiles, words)
+def sigma_ns(kinds: dict[str, Timed]) -> float:
+    return counted(kinds).q_loop_ns / counted(kinds).kv_tiles
 
 
-def entries(timed: list[Timed], shapes: str) -> Iterator[str]:
+def entries(timed: list[Timed]) -> Iterator[str]:
     """Of the tiles of one height and head dim, narrow ones first."""
-    visits: dict[int, dict[str, list[Timed]]] = {}
+    gpu_name = import_torch().cuda.get_device_name()
+    tiles: dict[int, dict[str, Timed]] = {}
     for one in timed:
-        visits.setdefault(one.config.block_n, {}).setdefault(one.kind, []).append(one)
-    lines = {
-        block_n: {kind: line_through(*both) for kind, both in kinds.items()}
-        for block_n, kinds in sorted(visits.items())
-    }
-    wholes = {block_n: kinds.get("staged") or kinds["alone"] for block_n, kinds in lines.items()}
-    staging = staging_of(visits)
-    fixed_ns = max(0.0, median(wholes[block_n].begin_ns - staging[block_n] for block_n in staging))
-    pairs = [(wholes[block_n], kinds["split"]) for block_n, kinds in lines.items() if "split" in kinds]
-    for block_n, staging_ns in staging.items():
-        whole = wholes[block_n]
-        sigma_ns = (whole.long_ns - staging_ns - fixed_ns) / whole.long_kv_tiles
-        yield "[[compute.attention]]"
-        yield 'dtype = "bf16"'
-        yield f"block_m = {timed[0].config.block_m}"
-        yield f"block_n = {block_n}"
-        yield f"head_dim = {timed[0].tensors.shape.head_dim}"
-        yield f"kv_tile_ns = {sigma_ns:.0f}.0"
-        yield f"fixed_ns = {fixed_ns:.0f}.0"
-        yield f"staging_ns = {staging_ns:.0f}.0"
-        if pairs:
-            split_ns = sigma_ns * median(split.slope_ns / one.slope_ns for one, split in pairs)
-            exchange_ns = max(0.0, median(split.begin_ns - one.begin_ns for one, split in pairs))
-            yield f"split = {{ kv_tile_ns = {split_ns:.0f}.0, exchange_ns = {exchange_ns:.0f}.0 }}"
-        gpu_name = import_torch().cuda.get_device_name()
-        words = "; ".join(line.words for line in lines[block_n].values())
-        yield f'source = "benchmarks/attention_tiles.py on one {gpu_name}: rounds of {shapes}; {words}"'
-        yield ""
-
-
-def staging_of(visits: dict[int, dict[str, list[Timed]]]) -> dict[int, float]:
-    """By block_n, of all but those narrower than the narrowest with a storer warp."""
-    staging: dict[int, float] = {}
-    widest_ns = None
-    for block_n, kinds in sorted(visits.items()):
-        if "staged" in kinds:
-            widest_ns = kinds["staged"][1].staging_ns()
-        if widest_ns is not None:
-            staging[block_n] = widest_ns
-    return staging
+        tiles.setdefault(one.config.block_n, {})[one.kind] = one
+    exchanges_ns = [
+        kinds["split"].q_loop_ns - kinds["split"].kv_tiles * sigma_ns(kinds)
+        for kinds in tiles.values()
+        if "split" in kinds
+    ]
+    staging_ns: float | None = None
+    split_staging_ns: float | None = None
+    for block_n, kinds in sorted(tiles.items()):
+        loop = counted(kinds)
+        staging_ns = kinds["staged"].issue_ns if "staged" in kinds else staging_ns
+        if staging_ns is None:
+            continue
+        source = (
+            f"benchmarks/attention_tiles.py on one {gpu_name}: median spans of the kernel alone, "
+            f"{loop.case.heads} heads, {loop.case.tokens:,} tokens; Q-loop {loop.q_loop_ns / 1e3:.1f} us of "
+            f"{loop.kv_tiles} KV tiles"
+        )
+        lines = [
+            "[[compute.attention]]",
+            'dtype = "bf16"',
+            f"block_m = {loop.config.block_m}",
+            f"block_n = {block_n}",
+            f"head_dim = {loop.case.head_dim}",
+            f"kv_tile_ns = {sigma_ns(kinds):.0f}.0",
+            "fixed_ns = 0.0",
+            f"staging_ns = {staging_ns:.0f}.0",
+        ]
+        if loop is not kinds["alone"]:
+            source += f" ({kinds['alone'].q_loop_ns / 1e3:.1f} without a storer warp)"
+        split_staging_ns = kinds["split"].issue_ns if "split" in kinds else split_staging_ns
+        if split_staging_ns is not None:
+            times = (sigma_ns(kinds), max(0.0, median(exchanges_ns)), split_staging_ns)
+            names = ("kv_tile_ns", "exchange_ns", "staging_ns")
+            pairs = (f"{name} = {ns:.0f}.0" for name, ns in zip(names, times, strict=True))
+            lines.append(f"split = {{ {', '.join(pairs)} }}")
+        if "split" in kinds:
+            source += f", split {kinds['split'].q_loop_ns / 1e3:.1f} us of {kinds['split'].kv_tiles}"
+        yield "\n".join([*lines, f'source = "{source}"', ""])
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--head-dims", type=numbers, default="128,64")
-    parser.add_argument("--block-m", type=numbers, default=",".join(map(str, BUILT_BLOCK_M["sm_90"])))
-    parser.add_argument("--tokens", type=numbers, default="8448,33792", help="two numbers, the smaller first")
-    parser.add_argument("--heads", type=int, default=6, help="of the rank, at the larger number of tokens")
-    parser.add_argument("--rounds", type=int, default=11)
-    parser.add_argument("--busy-ms", type=float, default=30.0, help="of a visit")
+    parser.add_argument("--head-dims", default="128,64")
+    parser.add_argument("--block-m", default=",".join(map(str, BUILT_BLOCK_M["sm_90"])))
+    parser.add_argument("--tokens", type=int, default=16384)
+    parser.add_argument("--heads", type=int, default=3, help="of the rank")
+    parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("-o", "--output", type=Path, metavar="FILE.toml")
     options = parser.parse_args()
     groups = [
         (head_dim, list(variants(block_m, head_dim)))
-        for block_m, head_dim in itertools.product(options.block_m, options.head_dims)
+        for block_m, head_dim in itertools.product(numbers(options.block_m), numbers(options.head_dims))
     ]
     with ProcessPoolExecutor() as pool:
         compilations = [
@@ -261,21 +212,17 @@ def main() -> None:
         ]
     for compilation in compilations:
         compilation.result()
-    shapes = [(tokens, options.heads * max(options.tokens) // tokens) for tokens in options.tokens]
-    tensors = {dim: [Tensors(*shape, dim) for shape in shapes] for dim in options.head_dims}
-    timed = [
-        [Timed(kind, config, one) for kind, config in group for one in tensors[dim]] for dim, group in groups
-    ]
+    tensors = {dim: Tensors(options.tokens, options.heads, dim) for dim in numbers(options.head_dims)}
+    timed = [[tensors[dim].timed(kind, config) for kind, config in group] for dim, group in groups]
     in_turn = list(itertools.chain.from_iterable(timed))
     for number in range(options.rounds):
         first = number * len(in_turn) // options.rounds
         for one in in_turn[first:] + in_turn[:first]:
-            one.visit(options.busy_ms * 1e6)
-    words = " and ".join(f"{tokens:,} tokens, {heads} heads" for tokens, heads in shapes)
-    found = "\n".join(itertools.chain.from_iterable(entries(group, words) for group in timed))
-    print(found)
+            one.visit()
+    found = list(itertools.chain.from_iterable(map(entries, timed)))
+    print("\n".join(found))
     if options.output is not None:
-        options.output.write_text(found + "\n")
+        options.output.write_text("\n".join(found))
 
 
 def numbers(text: str) -> list[int]:

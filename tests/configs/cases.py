@@ -16,7 +16,9 @@ def hopper() -> PlatformProfile:
     """An SM of Hopper: the same shared memory and registers, but no tensor memory; tiles may be split."""
     assert BLACKWELL.compute is not None
     tiles = tuple(
-        tile.model_copy(update={"split": SplitTile(kv_tile_ns=tile.kv_tile_ns, exchange_ns=2000.0)})
+        tile.model_copy(
+            update={"split": SplitTile(kv_tile_ns=tile.kv_tile_ns, exchange_ns=2000.0, staging_ns=300.0)}
+        )
         for tile in BLACKWELL.compute.attention
     )
     return BLACKWELL.model_copy(

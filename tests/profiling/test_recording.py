@@ -137,12 +137,13 @@ def test_the_shipped_run_of_an_h200_agrees_with_what_was_predicted() -> None:
         assert issue.simulated is not None
         errors.append(abs(issue.simulated / issue.measured - 1))
     assert median(errors) <= 0.1
-    # One round of tiles or two: nothing but the drain of what no Q-loop follows, some us of which the next
-    # kernel's start hides.
+    # Few rounds of tiles: nothing but the drain of what no Q-loop follows, some us of which the next kernel's
+    # start hides.
     for point in result.points[:4]:
-        residual = point.compared()["residual_ns"]
-        assert residual.measured is not None
-        assert residual.simulated == pytest.approx(residual.measured, abs=5e3)
+        interval, simulated = point.residual_ci95_ns(), point.compared()["residual_ns"].simulated
+        assert interval is not None
+        assert simulated is not None
+        assert interval[0] - 5e3 <= simulated <= interval[1] + 5e3
 
 
 class Watching:

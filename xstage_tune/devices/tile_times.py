@@ -127,7 +127,7 @@ class AttentionTileTimes:
         fixed_ns: of every Q-loop.
         exchange_ns: of merging the outputs of the CTAs that share a tile; 0 where none do.
         cover_ns: G_QK of equation 19, the first product of a KV tile.
-        epilogue_ns: of staging a full tile, whose warpgroups do so side by side.
+        epilogue_ns: of staging its rows of a full tile, whose warpgroups do so side by side.
     """
 
     kv_tiles: int
@@ -166,12 +166,15 @@ def attention_tile_times(
     kv_bytes = 2.0 * config.block_n * workload.head_dim * OUTPUT_BYTES
     load_ns = kv_bytes / _load_bytes_per_ns(config.kv_stages * kv_bytes, platform)
     kv_tile_ns = max(sigma_ns, load_ns)
-    if reference.staging_ns is None:
+    staging_ns = reference.staging_ns
+    if split is not None and split.staging_ns is not None:
+        staging_ns = split.staging_ns
+    if staging_ns is None:
         elements = config.block_m * workload.head_dim
         epilogue_ns = elements * _EPILOGUE_WARP_NS_PER_ELEMENT / _ATTENTION_EPILOGUE_WARPS
     else:
         larger = config.block_m * workload.head_dim / (reference.block_m * reference.head_dim)
-        epilogue_ns = reference.staging_ns * larger
+        epilogue_ns = staging_ns * larger
     return AttentionTileTimes(
         kv_tiles=q_loop_kv_tiles(tokens=workload.tokens, block_n=config.block_n, kv_splits=config.kv_splits),
         kv_tile_ns=kv_tile_ns,

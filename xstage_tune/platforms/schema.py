@@ -205,6 +205,8 @@ class SplitTile(Strict):
     kv_tile_ns: Positive
     #: What a Q-loop takes beyond its KV tiles and what is fixed, for merging with the other CTA's.
     exchange_ns: NonNegative
+    #: As the whole tile's, of the one warpgroup that stages rows in a CTA; that one where it is not known.
+    staging_ns: NonNegative | None = None
 
 
 class AttentionTile(Strict):
