@@ -48,6 +48,12 @@ def test_scales_that_are_no_positive_number_are_refused(scale: float) -> None:
         AttentionA2A(fake_gpu(), SHAPE, config(), softmax_scale=scale)
 
 
+def test_one_kv_tile_cannot_be_split() -> None:
+    split = config(output_staging="dedicated-x1", kv_splits=2)
+    with pytest.raises(UsageError, match="nothing to split: 128 KV rows are one tile of 128"):
+        AttentionA2A(fake_gpu(), AttentionShape(128, 2, 128), split)
+
+
 @pytest.mark.parametrize(
     ("inputs", "name"),
     [((0x1008, 0x2000, 0x3000), "q"), ((0x1000, 0, 0x3000), "k"), ((0x1000, 0x2000, -16), "v")],

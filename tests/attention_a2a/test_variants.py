@@ -10,7 +10,12 @@ from typing import Any
 import pytest
 
 from tests.attention_a2a.cases import config
-from xstage_tune.configs.attention_budget import BUILT_BLOCK_M, BUILT_BLOCK_N, BUILT_HEAD_DIMS
+from xstage_tune.configs.attention_budget import (
+    BUILT_BLOCK_M,
+    BUILT_BLOCK_N,
+    BUILT_HEAD_DIMS,
+    BUILT_KV_SPLITS,
+)
 from xstage_tune.configs.resources import check_config
 from xstage_tune.configs.schema import AttentionConfig
 from xstage_tune.devices.cuda.attention_variants import (
@@ -32,11 +37,11 @@ from xstage_tune.workloads.loader import load_workload
 def paced_tiles() -> Iterator[tuple[AttentionConfig, int]]:
     """All that a search may choose on an H200, with the head dim."""
     platform = load_platform("h200-host")
-    for head_dim, block_m, block_n in product(
-        BUILT_HEAD_DIMS["sm_90"], BUILT_BLOCK_M["sm_90"], BUILT_BLOCK_N["sm_90"]
+    for head_dim, block_m, block_n, kv_splits in product(
+        BUILT_HEAD_DIMS["sm_90"], BUILT_BLOCK_M["sm_90"], BUILT_BLOCK_N["sm_90"], BUILT_KV_SPLITS["sm_90"]
     ):
         layer = load_workload("fa-a2a/paper", [f"head_dim={head_dim}"])
-        tile = config(block_m=block_m, block_n=block_n, output_staging="dedicated-x1")
+        tile = config(block_m=block_m, block_n=block_n, output_staging="dedicated-x1", kv_splits=kv_splits)
         if not check_config(tile, layer, platform).violations:
             yield tile, head_dim
 
@@ -96,6 +101,9 @@ def test_shared_memory_by_hand() -> None:
     assert shared_bytes(wide, 128) == (32 + 2 * 2 * 44 + 1) * 1024
     staged = config(block_m=192, block_n=80, output_staging="dedicated-x1")
     assert shared_bytes(staged, 128) == (48 + 2 * 2 * 20 + 48 + 1) * 1024
+    # Of one warpgroup: its staged rows, and the other CTA's output of them in fp32, 16 bytes more a pair.
+    split = config(block_n=144, output_staging="dedicated-x1", kv_splits=2)
+    assert shared_bytes(split, 128) == (32 + 2 * 2 * 36 + 16 + 32 + 1) * 1024 + 32 * 16
 
 
 def test_spans_have_room_beside_every_shipped_variant() -> None:
@@ -113,6 +121,12 @@ def test_spans_have_room_beside_every_shipped_variant() -> None:
         ({"block_n": 192}, 128, "block_n = 192"),
         ({"kv_stages": 4}, 128, "shared memory"),
         ({"output_staging": "dedicated-x2", "block_n": 144}, 128, f"of {SHARED_BYTES_LIMIT:,}"),
+        ({"kv_splits": 2}, 128, "splits KV in 2 only for tiles of 128 rows with staging of their own"),
+        (
+            {"block_m": 192, "block_n": 80, "output_staging": "dedicated-x1", "kv_splits": 2},
+            128,
+            "splits KV in 2 only for tiles of 128 rows",
+        ),
         (
             {"output_staging": "alias-v", "block_m": 192, "block_n": 80},
             128,
