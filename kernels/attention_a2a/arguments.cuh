@@ -24,8 +24,8 @@ struct AttentionArguments {
     char* destination[kMaxRanks];   // rank's buffer, from this rank's first head on
     u32* signal[kMaxRanks];         // rank's word for this sender: the number of epochs that have arrived
     EpochState* epochs;             // null: no completion, and always the first buffer of a rank
-    LaneRecord* lanes;              // [CTAs, consumer warpgroups], of a recording variant
-    SpanRecord* spans;              // [CTAs, consumer warpgroups, span_capacity]
+    LaneRecord* lanes;              // [CTAs, consumers that finish rows], of a recording variant
+    SpanRecord* spans;              // as lanes, of each span_capacity
     u64 epoch_bytes;                // from a rank's even buffer to its odd one
     u32 tokens;                     // M
     u32 heads;                      // of this rank

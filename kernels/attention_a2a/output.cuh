@@ -70,8 +70,8 @@ public:
         }
     }
 
-    // Of `tiles` tiles of this CTA the last one's stores have been issued, whoever issues them: those that wait in
-    // registers when the slot is empty leave at once in the last round.
+    // Of `tiles` tiles of this CTA the last one's stores have been issued, whoever issues them: rows that
+    // wait in registers when the slot is empty leave at once in the last round, and before it on their way.
     __device__ void wait_until_issued(u32 tiles) const {
         if (kPaced && tiles > 0) {
             const u32 last = tiles - 1;
@@ -149,19 +149,23 @@ private:
         const u32 rank = first_row / rows_per_rank;
         const u32 row_of_rank = first_row - rank * rows_per_rank;
         const u32 rows = min(kWarpgroupRows, arguments.tokens - min(first_row, arguments.tokens));
-        if (row_of_rank + rows > rows_per_rank) {
+        const bool of_one_rank = row_of_rank + rows <= rows_per_rank;
+        if (!of_one_rank) {
             store_rows(arguments, rows_per_rank, head, first_row, slot);
-            return;
         }
-        if (elected() && rows > 0) {
-            store_box(arguments.output[rank], slot, 0, static_cast<int>(row_of_rank), 0, static_cast<int>(head),
-                      static_cast<int>(epoch_slot_));
-            bulk_commit();
+        if (elected()) {
+            if (of_one_rank && rows > 0) {
+                store_box(arguments.output[rank], slot, 0, static_cast<int>(row_of_rank), 0, static_cast<int>(head),
+                          static_cast<int>(epoch_slot_));
+            }
+            bulk_commit();  // of every tile, if of nothing: the wait for a slot counts groups
             if (kStaging != Staging::dedicated) {
                 bulk_wait_sources_read();
             }
         }
-        release_slot();
+        if (of_one_rank) {
+            release_slot();
+        }
     }
 
     static __device__ __forceinline__ u32 first_row_of_warp() {

@@ -4,6 +4,9 @@
 // the consumer of the same number merges them with its own. The buffer holds one tile's: it is free again when all
 // warps have read it, and only the next tile's sender, if there is one, is told so. Hence nothing is under way to a
 // CTA that ends.
+//
+// Asynchronous stores are of the generic proxy, as the threads' own accesses: barriers order both, without a proxy
+// fence.
 #pragma once
 
 #include "attention_a2a/pipeline.cuh"

@@ -161,7 +161,7 @@ private:
     Pipeline& pipeline_;
     Turns turns_;
     KvRange kv_;
-    u32 first_columns_;  // of the KV tile that comes first, the last one, that exist
+    u32 first_columns_;  // that exist, of the KV tile that comes first: the last one of the range
     u64 query_;
     u64 key_;
     u64 value_;

@@ -2,7 +2,7 @@
 // simulator's (xstage_tune.devices.simulator.attention_order).
 //
 // A rank owns ceil(tokens / ranks) consecutive tokens, the last ranks fewer or none. Place i of the order goes to
-// CTA i % CTAs. Tiles depend on nothing, so no order can deadlock.
+// team i % teams (team.cuh). Tiles depend on nothing, so no order can deadlock.
 #pragma once
 
 #include "common/host_device.cuh"

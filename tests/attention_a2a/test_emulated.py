@@ -17,6 +17,7 @@ from xstage_tune.configs.schema import AttentionConfig
 from xstage_tune.devices.cuda.attention_shape import AttentionShape
 from xstage_tune.spans import SpanKind
 
+TWO_SLOTS = {"output_staging": "dedicated-x2"}
 SPLIT = config(block_n=64, output_staging="dedicated-x1", kv_splits=2)
 VARIANTS = {
     "st.v4 in Q's buffer, products overlapped": (config(block_n=64), 64),
@@ -27,7 +28,8 @@ VARIANTS = {
     "tma in V's buffers": (config(block_n=64, output_staging="alias-v", store_flavour="tma"), 64),
     "tma, two slots": (config(block_n=64, output_staging="dedicated-x2", store_flavour="tma"), 64),
     "KV split, paced": (SPLIT, 64),
-    "KV split, two slots": (SPLIT.model_copy(update={"output_staging": "dedicated-x2"}), 64),
+    "KV split, two slots": (SPLIT.model_copy(update=TWO_SLOTS), 64),
+    "KV split, tma, two slots": (SPLIT.model_copy(update=TWO_SLOTS | {"store_flavour": "tma"}), 64),
     "KV split, tma": (SPLIT.model_copy(update={"store_flavour": "tma"}), 128),
     "three consumers, products in turn": (config(block_m=192, block_n=112, kv_stages=1), 128),
 }
@@ -98,6 +100,18 @@ def test_many_rounds_with_one_kv_tile(
     run = EmulatedRun(kernel, shape, monkeypatch, teams=1, seed=5)
     run.launch(5)
     check(run)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_tiles_without_rows_or_of_two_ranks_leave_slots_to_the_copies_that_read_them(
+    kernel: EmulatedKernel, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """Every second tile has 60 rows, none for its second consumer; 188 tokens of one rank or of three."""
+    for ranks in (1, 3):
+        shape = AttentionShape(188, 6, kernel.head_dim, ranks)
+        run = EmulatedRun(kernel, shape, monkeypatch, teams=1, seed=seed)
+        run.launch(seed)
+        check(run)
 
 
 @pytest.mark.parametrize("changes", [{}, {"output_staging": "dedicated-x1"}], ids=["at once", "paced"])

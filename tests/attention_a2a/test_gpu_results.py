@@ -100,6 +100,16 @@ def test_every_tile_order_covers_all_rows(shape: AttentionShape, order: TileOrde
     check(Case(shape, config(tile_order=order), seed=3))
 
 
+@pytest.mark.parametrize("kv_splits", [1, 2])
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_copies_out_of_two_slots_beside_tiles_that_copy_nothing(ranks: int, kv_splits: int) -> None:
+    """Many rounds in which every second tile has 60 rows, none of its second consumer."""
+    variant = config(block_n=96, output_staging="dedicated-x2", store_flavour="tma", kv_splits=kv_splits)
+    case = Case(AttentionShape(188, 1000, 64, ranks), variant, "local", seed=6)
+    for _ in range(4):
+        check(case)
+
+
 @pytest.mark.parametrize("order", get_args(TileOrder))
 def test_every_tile_order_of_split_tiles(order: TileOrder) -> None:
     variant = config(tile_order=order, output_staging="dedicated-x1", kv_splits=2)

@@ -90,7 +90,7 @@ def attention_rules(
 def _split_rules(
     config: AttentionConfig, workload: AttentionWorkload, architecture: Architecture
 ) -> Iterator[Violation]:
-    """A split tile: each of its CTAs stores what one consumer warpgroup staged, while the others go on."""
+    """A split tile: each of its CTAs stores what one consumer warpgroup staged, while the other goes on."""
     if config.kv_splits == 1:
         return
     if config.kv_splits not in BUILT_KV_SPLITS.get(architecture.name, (1,)):

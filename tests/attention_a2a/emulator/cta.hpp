@@ -289,7 +289,8 @@ inline bool run_ctas(char* shared, unsigned first, unsigned count, unsigned grid
             std::memcpy(shared, self.shared.data(), kSharedBytes);
             // Some rounds at a stretch, so that one is ahead of the others.
             for (unsigned rounds = 1 + self.random() % 16; rounds > 0 && !self.order.empty(); --rounds) {
-                advanced = run_round(self, idle_rounds) || advanced;
+                const bool moved = run_round(self, advanced ? 0 : idle_rounds);
+                advanced = moved || advanced;
             }
             std::memcpy(self.shared.data(), shared, kSharedBytes);
             unfinished += !self.order.empty();

@@ -96,7 +96,7 @@ def finishers(config: AttentionConfig) -> int:
 
 
 def teams(config: AttentionConfig, tiles: int, sms: int) -> int:
-    """CTAs, or where KV is split pairs of them, that a launch has at most one an SM of."""
+    """CTAs of a launch, or where KV is split pairs of them: at most one CTA an SM."""
     return min(tiles, sms // config.kv_splits)
 
 
