@@ -277,9 +277,36 @@ def test_ctas_that_share_a_tile_halve_their_bursts_and_their_q_loops() -> None:
     times, known = split.detail.times, split_tile(platform)
     assert times.kv_tile_ns.value == known.kv_tile_ns
     assert split.gap_ns.value == times.fixed_ns.value + 32 * known.kv_tile_ns + known.exchange_ns
-    # V/R of paced stores: half the burst, and half the KV tiles of each token.
-    assert split.detail.converged_tokens.value == pytest.approx(whole.detail.converged_tokens.value)
+    # V/R of paced stores: half the burst, and half the KV tiles of each token, besides an exchange.
+    (tokens, gap_ns), (split_tokens, split_gap_ns) = (
+        (one.detail.converged_tokens.value, one.burst.recovery_gap_ns.value) for one in (whole, split)
+    )
+    assert tokens == pytest.approx(128 * gap_ns / whole.detail.times.kv_tile_ns.value)
+    assert split_gap_ns == pytest.approx(gap_ns / 2, rel=0.02)
+    assert split_tokens == pytest.approx(256 * (split_gap_ns - known.exchange_ns) / known.kv_tile_ns)
     assert split.detail.arrival.residual_ns.value < 0.7 * whole.detail.arrival.residual_ns.value
+
+
+@pytest.mark.parametrize("kv_splits", [1, 2])
+@pytest.mark.parametrize("tokens", [1024, 2299, 5000])
+def test_a_sequence_as_long_as_advised_is_long_enough(tokens: int, kv_splits: int) -> None:
+    """Its bursts are of more SMs than those of the short one."""
+    platform = load_platform("h200-host")
+    config = attention_config(output_staging="dedicated-x1", tile_order="own-last", kv_splits=kv_splits)
+    changes = ("remote_fraction=0.875", "heads=24")
+    found = audit(load_workload("fa-a2a/paper", [*changes, f"tokens={tokens}"]), platform, config)
+    assert not found.rate_ok
+    (advised,) = (action.limit for action in found.actions if action.kind == "longer_sequence")
+    assert advised is not None
+    longer = load_workload("fa-a2a/paper", [*changes, f"tokens={advised.value:.0f}"])
+    assert audit(longer, platform, config).rate_ok
+
+
+def test_tokens_that_one_rank_owns_alone_leave_nothing_to_audit() -> None:
+    with pytest.raises(UsageError, match="stores nothing to another GPU"):
+        audit(
+            load_workload("fa-a2a/paper", ["tokens=1", "remote_fraction=0.875"]), load_platform("h200-host")
+        )
 
 
 def test_fewer_tiles_than_teams_leave_ctas_without_a_burst() -> None:

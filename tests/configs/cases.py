@@ -17,7 +17,9 @@ def hopper() -> PlatformProfile:
     assert BLACKWELL.compute is not None
     tiles = tuple(
         tile.model_copy(
-            update={"split": SplitTile(kv_tile_ns=tile.kv_tile_ns, exchange_ns=2000.0, staging_ns=300.0)}
+            update={
+                "split": SplitTile(kv_tile_ns=1.1 * tile.kv_tile_ns, exchange_ns=2000.0, staging_ns=300.0)
+            }
         )
         for tile in BLACKWELL.compute.attention
     )

@@ -136,7 +136,7 @@ def test_what_a_split_costs_must_be_known() -> None:
     (broken,) = check_config(
         attention_config(**SPLIT), attention(), unknown.model_copy(update={"compute": compute})
     ).violations
-    assert broken.limit_name == "KV split"
+    assert broken.limit_name == "split times"
     assert "'hopper' has no compute.attention tile with split times" in broken.message
 
 

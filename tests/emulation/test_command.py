@@ -70,7 +70,14 @@ def test_a_gpu_run_stands_beside_its_predictions(run_cli: RunCli, monkeypatch: p
 def test_the_table_has_every_schedule_and_the_ratio(run_cli: RunCli, monkeypatch: pytest.MonkeyPatch) -> None:
     use(monkeypatch, ScriptedGpu())
     shown = run_cli("emulate", *SMALL, "--repeats", "2").stdout
-    for part in ("wave of 16", "interleaved D=", "alternating", "T_RS mean", "interleaved over wave", "[+"):
+    for part in (
+        "wave of 16",
+        "interleaved D=",
+        "alternating",
+        "T_RS mean",
+        "interleaved over wave",
+        "[0.0%]",
+    ):
         assert part in shown
 
 

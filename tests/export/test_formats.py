@@ -48,6 +48,20 @@ def test_json_and_toml_read_back_equal(export: TunedConfig, to: ExportFormat, pa
     assert render(History(export, ()), to) == text
 
 
+@pytest.mark.parametrize(
+    ("to", "parse"), [(ExportFormat.JSON, json.loads), (ExportFormat.TOML, tomllib.loads)]
+)
+def test_a_config_whose_tiles_are_shared_reads_back(to: ExportFormat, parse: Any) -> None:
+    shared = with_split(tuned(WAN))
+    keys = parse(render(History(shared, ()), to))
+    assert keys["config"]["kv_splits"] == 2
+    assert tuned_from_keys(keys, Path("export")) == shared
+
+
+def with_split(export: TunedConfig) -> TunedConfig:
+    return export.model_copy(update={"config": export.config.model_copy(update={"kv_splits": 2})})
+
+
 def test_json_says_what_the_number_is(export: TunedConfig) -> None:
     found = json.loads(render(History(export, ()), ExportFormat.JSON))
     assert found["objective"]["basis"] == "predicted"
@@ -90,6 +104,17 @@ def test_header_compiles_as_cpp17_and_has_the_values(
     if "schedule" in config:
         program += "static_assert(kSchedule == Schedule::wave && kLeadRows == 0 && kExpertsPerWave > 0);\n"
         program += "static_assert(kPlacement == Placement::even);\n"
+    assert complaints(compiler, program, tmp_path) == ""
+
+
+@pytest.mark.parametrize("compiler", COMPILERS)
+def test_a_header_says_that_tiles_are_shared(
+    compiler: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XSTAGE_CACHE_DIR", str(tmp_path / "cache"))
+    (tmp_path / "tuned.h").write_text(to_header(with_split(tuned(WAN))))
+    space = WAN.replace("/", "_").replace("-", "_").replace(".", "_")
+    program = f'#include "tuned.h"\nstatic_assert(xstage_tuned::{space}::kKvSplits == 2);\n'
     assert complaints(compiler, program, tmp_path) == ""
 
 

@@ -12,7 +12,7 @@ import tomli_w
 
 from xstage_tune.assets import data_dir
 from xstage_tune.errors import ExitCode, UsageError
-from xstage_tune.platforms.loader import list_platforms, load_platform, save_platform
+from xstage_tune.platforms.loader import is_current, list_platforms, load_platform, save_platform
 from xstage_tune.platforms.schema import IssuePoint, PlatformProfile
 
 Load = Callable[[str], PlatformProfile]
@@ -253,3 +253,27 @@ class TestSave:
         with pytest.raises(UsageError, match=r"cannot write .*mine\.toml: No space left on device"):
             save_platform(load_platform("paper-nvlink5"), tmp_path / "out" / "mine.toml")
         assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_a_profile_without_split_times_has_no_key_of_them() -> None:
+    """Nor had it before tiles were split, so that its hash, by which studies know it, is the same."""
+    platform = load_platform("paper-nvlink5")
+    assert platform.compute is not None
+    assert [tile.split for tile in platform.compute.attention] == [None] * len(platform.compute.attention)
+    for keys in platform.model_dump()["compute"]["attention"]:
+        assert set(keys) == {
+            "dtype", "block_m", "block_n", "head_dim", "kv_tile_ns", "fixed_ns", "staging_ns", "source",
+        }  # fmt: skip
+    shared = load_platform("h200-host")
+    assert shared.compute is not None
+    assert {"kv_tile_ns", "exchange_ns", "staging_ns"} == set(
+        shared.model_dump()["compute"]["attention"][0]["split"]
+    )
+
+
+def test_a_profile_that_its_name_no_longer_finds_is_not_current() -> None:
+    platform = load_platform("h200-host")
+    assert is_current(platform)
+    drain = platform.drain.model_copy(update={"bytes_per_s": 1e9})
+    assert not is_current(platform.model_copy(update={"drain": drain}))
+    assert is_current(platform.model_copy(update={"name": "of another node", "drain": drain}))

@@ -19,6 +19,7 @@ from xstage_tune.report.format import (
     id_ranges,
     percent,
     rate,
+    signed_percent,
 )
 
 _SIZES = {unit.symbol: unit.size for unit in (*BYTE_UNITS, *DURATION_UNITS)}
@@ -46,6 +47,13 @@ _SIZES = {unit.symbol: unit.size for unit in (*BYTE_UNITS, *DURATION_UNITS)}
 )
 def test_values_read_as_an_engineer_writes_them(text: str, expected: str) -> None:
     assert text == expected
+
+
+@pytest.mark.parametrize(
+    ("error_pct", "shown"), [(1.26, "+1.3%"), (-12.0, "-12.0%"), (-0.04, "0.0%"), (0.0, "0.0%")]
+)
+def test_an_error_that_rounds_to_nothing_has_no_sign(error_pct: float, shown: str) -> None:
+    assert signed_percent(error_pct) == shown
 
 
 def test_a_value_that_rounds_to_a_thousand_moves_to_the_next_unit() -> None:

@@ -33,7 +33,7 @@ def test_a_tile_that_ctas_share_counts_for_each() -> None:
     workload = launch("attention", MOST_TILES // 16)
     config = default_config(workload, BLACKWELL).model_copy(update={"block_m": 128})
     require_simulable([config], workload)
-    with pytest.raises(UsageError, match=r"has 40,000,000 tiles on one rank \(in blocks of 128 x"):
+    with pytest.raises(UsageError, match=r"has 40,000,000 parts of tiles on one rank \(in blocks of 128 x"):
         require_simulable([config, config.model_copy(update={"kv_splits": 2})], workload)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Literal
 
-from xstage_tune.audit.attention import AttentionAudit
+from xstage_tune.audit.attention import AttentionAudit, audit_attention
 from xstage_tune.audit.bursts import BurstTerms
 from xstage_tune.audit.figures import Figure, derived
 from xstage_tune.audit.moe import MoeAudit
@@ -58,7 +58,7 @@ def attention_actions(
     """What to change in an attention kernel; piggyback where nothing need be."""
     if _passes(audit.burst, audit.predicted):
         return (_piggyback(),)
-    actions = [] if audit.predicted.rate_ok else [_longer_sequence(workload, audit)]
+    actions = [] if audit.predicted.rate_ok else [_longer_sequence(workload, config, audit)]
     row_bytes = workload.head_dim * OUTPUT_BYTES * workload.output_remote_fraction
     # Of a tile that CTAs share, each stores its part of the rows.
     side = _TileSide(workload, config, "block_m", row_bytes / config.kv_splits)
@@ -108,11 +108,17 @@ def _widening(audit: MoeAudit, audited: SchedulePrediction, interleaved: Schedul
     return f"{gaps}; {enough}"
 
 
-def _longer_sequence(workload: AttentionWorkload, audit: AttentionAudit) -> Action:
-    tokens = derived(ceil(audit.converged_tokens.value), "M*_ub, rounded up", audit.converged_tokens)
-    gap, target = duration(audit.predicted.gap_ns.value), duration(audit.burst.recovery_gap_ns.value)
-    text = f"from {tokens.value:,.0f} tokens on the gap is G* = {target}; at {workload.tokens:,} it is {gap}"
-    return Action("longer_sequence", tokens, text)
+def _longer_sequence(workload: AttentionWorkload, config: AttentionConfig, audit: AttentionAudit) -> Action:
+    """M*_ub of bursts of all SMs: with fewer, bursts grow as fast as the gap does."""
+    tiles_at_once = audit.burst.platform.gpu.sm_count // config.kv_splits
+    whole_round = config.block_m * ceil(tiles_at_once / workload.local_heads)
+    longer = workload.model_copy(update={"tokens": max(workload.tokens, whole_round)})
+    found = audit_attention(longer, audit.burst.platform, config)
+    tokens = max(longer.tokens, ceil(found.converged_tokens.value))
+    limit = derived(tokens, "M*_ub of bursts of all SMs, rounded up", found.converged_tokens)
+    gap, target = duration(audit.predicted.gap_ns.value), duration(found.burst.recovery_gap_ns.value)
+    text = f"from {tokens:,} tokens on the gap is G* = {target}; at {workload.tokens:,} it is {gap}"
+    return Action("longer_sequence", limit, text)
 
 
 @dataclass(frozen=True, slots=True)

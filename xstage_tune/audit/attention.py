@@ -75,16 +75,18 @@ def audit_attention(
         block_n=config.block_n,
         kv_tile_ns=times.kv_tile_ns.value,
         kv_splits=config.kv_splits,
+        exchange_ns=times.exchange_ns.value,
     )
-    rows = "b_n" if config.kv_splits == 1 else f"{config.kv_splits}*b_n"
+    words, parts = "equation 20, b_n*G*/sigma", [burst.recovery_gap_ns, times.kv_tile_ns]
+    if config.kv_splits > 1:
+        words = f"equation 20, {config.kv_splits}*b_n*(G* - exchange)/sigma"
+        parts.append(times.exchange_ns)
     predict = _predict_handed_over if config.hands_stores_over else _predict_own
     predicted = predict(workload, burst, times, gap, grid.rounds)
     return AttentionAudit(
         burst=burst,
         times=times,
-        converged_tokens=derived(
-            float(converged), f"equation 20, {rows}*G*/sigma", burst.recovery_gap_ns, times.kv_tile_ns
-        ),
+        converged_tokens=derived(float(converged), words, *parts),
         predicted=predicted,
         arrival=_arrival(workload, platform, config, burst, predicted, grid.rounds),
         rounds=grid.rounds,

@@ -94,10 +94,10 @@ def audit(workload: Workload, platform: PlatformProfile, config: KernelConfig | 
 
 def _require_remote_bytes(workload: Workload) -> None:
     if isinstance(workload, MoeWorkload):
-        key, degree, fraction = "ep_degree", workload.ep_degree, workload.combine_remote_fraction
+        key, degree = "ep_degree", workload.ep_degree
     else:
-        key, degree, fraction = "degree", workload.degree, workload.output_remote_fraction
-    if not fraction:
+        key, degree = "degree", workload.degree
+    if not workload.stores_remotely:
         hint = f"--set {key}=8" if degree == 1 else "--set remote_fraction=1.0 is the conservative case"
         raise UsageError(
             f"workload '{workload.name}' stores nothing to another GPU: there is no drain to audit", hint

@@ -29,6 +29,7 @@ class QLoopTimes:
 
     kv_tile_ns: Figure
     fixed_ns: Figure
+    exchange_ns: Figure  # of CTAs that share a tile; 0 where none do
     q_loop_ns: Figure
     cover_ns: Figure
     staging_ns: Figure
@@ -89,4 +90,4 @@ def q_loop_times(
     else:
         words = f"the Q-loop, fixed part + sigma*ceil(ceil(M/b_n)/{config.kv_splits}) + exchange of outputs"
         q_loop = derived(times.q_loop_ns, words, kv_tile, fixed, exchange)
-    return QLoopTimes(kv_tile, fixed, q_loop, cover, staging)
+    return QLoopTimes(kv_tile, fixed, exchange, q_loop, cover, staging)

@@ -31,6 +31,7 @@ BUILT_KV_SPLITS = {"sm_90": (1, 2)}
 #: Of the workload, so that a violation is one of every config.
 HEAD_DIM_LIMIT = "built head dims"
 KV_SPLIT_LIMIT = "KV split"
+SPLIT_TIMES_LIMIT = "split times"
 _OUTPUT_BUFFERS = {"alias-q": 0, "alias-v": 0, "dedicated-x1": 1, "dedicated-x2": 2}
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from xstage_tune.configs.architecture import architecture_of, compute_of
-from xstage_tune.configs.attention_budget import KV_SPLIT_LIMIT, attention_budgets, attention_rules
+from xstage_tune.configs.attention_budget import SPLIT_TIMES_LIMIT, attention_budgets, attention_rules
 from xstage_tune.configs.budget import Budget, Violation
 from xstage_tune.configs.megamoe_budget import megamoe_budgets, megamoe_rules
 from xstage_tune.configs.schema import AttentionConfig, KernelConfig, MegaMoeConfig
@@ -80,5 +80,5 @@ def _platform_rules(config: KernelConfig, platform: PlatformProfile) -> Iterator
     splits = isinstance(config, AttentionConfig) and config.kv_splits > 1
     if splits and all(tile.split is None for tile in compute_of(platform).attention):
         yield Violation(
-            KV_SPLIT_LIMIT, f"platform '{platform.name}' has no compute.attention tile with split times"
+            SPLIT_TIMES_LIMIT, f"platform '{platform.name}' has no compute.attention tile with split times"
         )

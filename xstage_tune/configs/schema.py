@@ -6,9 +6,9 @@ Strict, as profiles are. A config alone is only well formed; whether it fits a w
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from xstage_tune.devices.base import StoreFlavour
 from xstage_tune.profile_types import Count, Strict
@@ -16,6 +16,8 @@ from xstage_tune.profile_types import Count, Strict
 ScheduleKind = Literal["wave", "interleaved", "alternating", "clamped-lag"]
 #: Which SMs take Linear-2 tiles: all as many, or in proportion to their share of the drain rate.
 Placement = Literal["even", "share"]
+#: CTAs that share an attention tile.
+KvSplits = Annotated[Count, Field(le=2)]
 #: Where a finished attention tile waits for its stores: in the buffer of Q or of V, or in its own.
 OutputStaging = Literal["alias-q", "alias-v", "dedicated-x1", "dedicated-x2"]
 #: ``sequential``: heads in turn, each from token 0. ``rotated``: heads in turn, each from the first tile of
@@ -105,7 +107,7 @@ class AttentionConfig(Strict):
     output_staging: OutputStaging
     tile_order: TileOrder
     store_flavour: StoreFlavour
-    kv_splits: Literal[1, 2] = 1
+    kv_splits: KvSplits = 1
 
     @property
     def hands_stores_over(self) -> bool:

@@ -159,13 +159,13 @@ def landmarks(request: EmulationRequest) -> Landmarks:
     """
     workload, config, platform = request.workload, request.config, request.platform
     if isinstance(workload, MoeWorkload) and isinstance(config, MegaMoeConfig):
-        if not workload.combine_remote_fraction:
+        if not workload.stores_remotely:
             return Landmarks()
         knee = audit_moe(workload, platform, config, _given_times(request.given)).lead_knee_rows
         return Landmarks(lead_knee_rows=knee.value)
     assert isinstance(workload, AttentionWorkload)
     assert isinstance(config, AttentionConfig)
-    if not workload.output_remote_fraction:
+    if not workload.stores_remotely:
         return Landmarks()
     return Landmarks(converged_tokens=audit_attention(workload, platform, config).converged_tokens.value)
 

@@ -71,12 +71,14 @@ def converged_tokens(
     block_n: ArrayLike,
     kv_tile_ns: ArrayLike,
     kv_splits: ArrayLike = 1,
+    exchange_ns: ArrayLike = 0.0,
 ) -> Floats:
-    """Equation 20: ``M*_ub = b_n*kv_splits*G* / sigma``, not rounded.
+    """Equation 20: ``M*_ub = b_n*kv_splits*(G* - exchange) / sigma``, not rounded.
 
-    From there on no residual is drain-induced.
+    From there on no residual is drain-induced. The exchange is of CTAs that share a tile.
     """
-    tiles = nonnegative("recovery_gap_ns", recovery_gap_ns) / positive("kv_tile_ns", kv_tile_ns)
+    gap_ns = nonnegative("recovery_gap_ns", recovery_gap_ns) - nonnegative("exchange_ns", exchange_ns)
+    tiles = positive_part(gap_ns) / positive("kv_tile_ns", kv_tile_ns)
     return _rows_of_a_kv_tile_time(block_n, kv_splits) * tiles
 
 

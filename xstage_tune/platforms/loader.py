@@ -45,6 +45,12 @@ def load_platform(name_or_path: str) -> PlatformProfile:
     return profile
 
 
+def is_current(platform: PlatformProfile) -> bool:
+    """Whether a profile that something was recorded with is the one that its name finds now, if any."""
+    path = list_platforms().get(platform.name)
+    return path is None or load_platform(str(path)) == platform
+
+
 def _require_plausible(profile: PlatformProfile, path: Path) -> None:
     """Refuse numbers that no calibration writes: they were edited, or are of different machines."""
     drain, limit = profile.drain, profile.drain.copy_engine_bytes_per_s

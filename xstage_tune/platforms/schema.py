@@ -6,9 +6,15 @@ the file and the key (see :mod:`xstage_tune.platforms.loader`).
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, StrictBool, model_validator
+from pydantic import (
+    Field,
+    SerializerFunctionWrapHandler,
+    StrictBool,
+    model_serializer,
+    model_validator,
+)
 
 from xstage_tune.devices.base import StoreFlavour, StorePath
 from xstage_tune.profile_types import (
@@ -201,7 +207,7 @@ class TensorRate(Strict):
 class SplitTile(Strict):
     """Time of an attention tile whose KV two CTAs share."""
 
-    #: Sigma: neighbouring SMs then read different KV tiles.
+    #: Sigma of its Q-loops: neighbouring SMs read different KV tiles.
     kv_tile_ns: Positive
     #: What a Q-loop takes beyond its KV tiles and what is fixed, for merging with the other CTA's.
     exchange_ns: NonNegative
@@ -224,6 +230,14 @@ class AttentionTile(Strict):
     #: Where two CTAs share the tile; None where that is not known.
     split: SplitTile | None = None
     source: str
+
+    @model_serializer(mode="wrap")
+    def _without_unknown_split(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """A profile of before tiles were split keeps its hash, by which studies know it."""
+        keys: dict[str, Any] = serialize(self)
+        if self.split is None:
+            keys.pop("split", None)
+        return keys
 
 
 class Compute(Strict):

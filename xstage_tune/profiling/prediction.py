@@ -34,6 +34,7 @@ class ClosedForm:
         completion_coupled_ns: E_res of an issuer that waits for visibility, equation 17.
         converged_tokens: M*_ub, equation 20.
         recovery_gap_ns: G*, equation 5.
+        exchange_ns: of CTAs that share a tile, a part of ``q_loop_ns``.
         hiding_ratio: equation 21 of that residual, against a serial transfer at R.
     """
 
@@ -45,6 +46,7 @@ class ClosedForm:
     completion_coupled_ns: float
     converged_tokens: float
     recovery_gap_ns: float
+    exchange_ns: float
     hiding_ratio: float
 
 
@@ -97,6 +99,7 @@ def _closed_form(request: ProfileRequest, workload: AttentionWorkload) -> Closed
         completion_coupled_ns=arrival.completion_coupled_residual_ns.value,
         converged_tokens=audit.converged_tokens.value,
         recovery_gap_ns=audit.burst.recovery_gap_ns.value,
+        exchange_ns=audit.times.exchange_ns.value,
         hiding_ratio=arrival.hiding_ratio.value,
     )
 

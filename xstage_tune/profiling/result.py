@@ -258,12 +258,15 @@ class PointResult:
         kv_tiles = attention.q_loop_kv_tiles(
             tokens=self.case.tokens, block_n=config.block_n, kv_splits=config.kv_splits
         )
+        closed = self.prediction.closed
         return float(
             attention.converged_tokens(
-                recovery_gap_ns=self.prediction.closed.recovery_gap_ns,
+                recovery_gap_ns=closed.recovery_gap_ns,
                 block_n=config.block_n,
-                kv_tile_ns=q_loop_ns / kv_tiles,
+                # The exchange alone cannot be measured.
+                kv_tile_ns=max(1.0, q_loop_ns - closed.exchange_ns) / kv_tiles,
                 kv_splits=config.kv_splits,
+                exchange_ns=closed.exchange_ns,
             )
         )
 

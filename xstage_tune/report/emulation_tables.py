@@ -13,7 +13,13 @@ from xstage_tune.devices.skeleton_figures import LaunchFigures, median_of
 from xstage_tune.emulation.cases import WITHOUT_STORES
 from xstage_tune.emulation.request import EmulationRequest
 from xstage_tune.emulation.result import CaseResult, EmulationResult, Residual, error_pct
-from xstage_tune.report.format import ABSENT, duration, factor, percent
+from xstage_tune.report.format import (
+    ABSENT,
+    duration,
+    factor,
+    percent,
+    signed_percent,
+)
 from xstage_tune.report.study_words import latency_words, workload_words
 from xstage_tune.report.tables import Column, TableData, render_table
 from xstage_tune.workloads.schema import AttentionWorkload
@@ -268,12 +274,12 @@ def _time(one: CaseResult, of: Figure) -> str:
 
 def _with_error(one: CaseResult) -> str:
     error = error_pct(one.simulated_makespan_ns, one.makespan_ns)
-    return duration(one.makespan_ns) + (f" [{error:+.1f}%]" if error is not None else "")
+    return duration(one.makespan_ns) + (f" [{signed_percent(error)}]" if error is not None else "")
 
 
 def _beside(predicted: float | None, emulated: float | None) -> str:
     error = error_pct(predicted, emulated)
-    return duration(predicted) + (f" [{error:+.1f}%]" if error is not None else "")
+    return duration(predicted) + (f" [{signed_percent(error)}]" if error is not None else "")
 
 
 def _ratio(value: float | None) -> str:

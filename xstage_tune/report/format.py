@@ -55,6 +55,12 @@ def percent(value_pct: float | None, decimals: int = 2) -> str:
     return ABSENT if _absent(value_pct) else f"{value_pct:.{decimals}f}%"
 
 
+def signed_percent(value_pct: float) -> str:
+    """An error, e.g. ``+1.4%``; what rounds to nothing has no sign."""
+    rounded = round(value_pct, 1)
+    return f"{rounded:+.1f}%" if rounded else "0.0%"
+
+
 def factor(value: float | None) -> str:
     """A ratio to a reference, e.g. ``0.92x``."""
     return ABSENT if _absent(value) else f"{value:.2f}x"

@@ -16,8 +16,18 @@ from xstage_tune.devices.attention_profiles import (
 )
 from xstage_tune.emulation.result import error_pct
 from xstage_tune.model.checks import NS_PER_S
+from xstage_tune.platforms.loader import is_current
 from xstage_tune.profiling.result import NO_RESIDUAL, Beside, PointResult, ProfileResult
-from xstage_tune.report.format import ABSENT, byte_count, duration, factor, percent, rate
+from xstage_tune.report.format import (
+    ABSENT,
+    byte_count,
+    duration,
+    factor,
+    percent,
+    plain,
+    rate,
+    signed_percent,
+)
 from xstage_tune.report.study_words import latency_words, workload_words
 from xstage_tune.report.tables import Column, TableData, render_table
 
@@ -218,10 +228,14 @@ def _coupled_note() -> str:
 
 
 def _platform_note(result: ProfileResult) -> str:
-    recorded = ", the one recorded" if result.request.platform_recorded else ""
+    platform, recorded = result.request.platform, ""
+    if result.request.platform_recorded:
+        recorded = ", the one recorded"
+        if not is_current(platform):
+            recorded += f", which is not {platform.name} as it is now (--platform {platform.name})"
     return (
-        f"predicted from platform {result.request.platform.name}{recorded}, nothing refitted; in brackets "
-        "how far a prediction is above what was measured"
+        f"predicted from platform {platform.name}{recorded}, nothing refitted; in brackets how far a "
+        "prediction is above what was measured"
     )
 
 
@@ -283,7 +297,7 @@ def _title(result: ProfileResult) -> str:
 def _beside(one: Beside, predicted: float | None, shown: Shown) -> str:
     error = error_pct(predicted, one.measured)
     small = one.measured is not None and one.measured <= 0
-    return shown(predicted) + (f" [{error:+.1f}%]" if error is not None and not small else "")
+    return shown(predicted) + (f" [{signed_percent(error)}]" if error is not None and not small else "")
 
 
 def _difference(time_ns: float | None) -> str:
@@ -293,7 +307,10 @@ def _difference(time_ns: float | None) -> str:
 
 def _interval(ci95_ns: tuple[float, float] | None) -> str:
     """In us, behind a figure."""
-    return "" if ci95_ns is None else f" [{ci95_ns[0] / 1e3:.0f}, {ci95_ns[1] / 1e3:.0f}]"
+    if ci95_ns is None:
+        return ""
+    decimals = 1 if max(map(abs, ci95_ns)) < 100e3 else 0
+    return " [" + ", ".join(f"{plain(bound / 1e3, decimals)}" for bound in ci95_ns) + "]"
 
 
 def _share(value: float | None) -> str:

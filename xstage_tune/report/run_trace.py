@@ -7,9 +7,7 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any
 
-from xstage_tune.configs.loader import config_from_keys
-from xstage_tune.configs.schema import AttentionConfig
-from xstage_tune.devices.attention_spans import lanes_per_cta
+from xstage_tune.devices.attention_spans import WARPGROUP_ROWS
 from xstage_tune.devices.simulator.traces import occupancy, pipeline_spans
 from xstage_tune.errors import UsageError
 from xstage_tune.report.format import byte_count, duration
@@ -103,9 +101,10 @@ def _lanes_per_cta(launch: StoredLaunch) -> int | None:
     """Of a profiled attention, whose warpgroups have lanes; of others roles do."""
     if not isinstance(launch.point, ProfilePoint):
         return None
-    config = config_from_keys(launch.point.config, f"run {launch.run_id}, launch {launch.sequence}")
-    assert isinstance(config, AttentionConfig)
-    return lanes_per_cta(config)
+    keys = launch.point.config
+    # No more of the config than that: a run of another version of it is shown too.
+    staged_rows = int(keys["block_m"]) // int(keys.get("kv_splits", 1))
+    return staged_rows // WARPGROUP_ROWS
 
 
 def _launch_name(point: Point) -> str:

@@ -25,7 +25,6 @@ from xstage_tune.report.study_case import StudyCase
 from xstage_tune.report.study_words import (
     answer_words,
     platform_words,
-    remote_fraction,
     search_words,
     verdict_words,
     workload_words,
@@ -54,7 +53,7 @@ def _blocks(study: StudyCase) -> Iterator[Block]:
     yield Block(heading="The answer beside its baselines", tables=(comparison_table(study, cases),))
     yield _timelines(pair)
     yield _activity(pair)
-    if not remote_fraction(study.workload):
+    if not study.workload.stores_remotely:
         return
     yield _distributions([*cases, *(case for case in pair if case.coupled)])
     if isinstance(study.workload, AttentionWorkload):
@@ -73,7 +72,7 @@ def _pair(study: StudyCase, simulations: Simulations, cases: Sequence[Case]) -> 
 
 def _design_test(study: StudyCase) -> Block:
     asked = (workload_words(study.workload), platform_words(study.platform))
-    if not remote_fraction(study.workload):
+    if not study.workload.stores_remotely:
         nothing = "Nothing leaves the GPU, so there is no drain to wait for and no design test to make."
         return Block(heading="Will it stall?", paragraphs=(*asked, nothing))
     points = [

@@ -20,11 +20,11 @@ def require_simulable(configs: Iterable[KernelConfig], workload: Workload) -> No
         UsageError: names the block of the largest launch, and its tiles.
     """
     by_tile = {_tile(config): config for config in configs}
-    tiles, (block_m, block_n, _) = max((launch_tiles(workload, of), tile) for tile, of in by_tile.items())
+    tiles, (block_m, block_n, parts) = max((launch_tiles(workload, of), tile) for tile, of in by_tile.items())
     if tiles > MOST_TILES:
         raise UsageError(
-            f"'{workload.name}' has {tiles:,} tiles on one rank (in blocks of {block_m} x {block_n}), more "
-            f"than the {MOST_TILES:,} that a search simulates",
+            f"'{workload.name}' has {tiles:,} {'parts of tiles' if parts > 1 else 'tiles'} on one rank (in "
+            f"blocks of {block_m} x {block_n}), more than the {MOST_TILES:,} that a search simulates",
             "give it fewer tokens, with --set or in its profile",
         )
 

@@ -116,6 +116,11 @@ class MoeWorkload(Strict):
         return self.group_tokens * self.top_k
 
     @property
+    def stores_remotely(self) -> bool:
+        """Whether any byte goes to another rank."""
+        return self.combine_remote_fraction > 0
+
+    @property
     def combine_remote_fraction(self) -> float:
         """Share of Combine bytes that go to another rank."""
         return _remote_fraction(self.remote_fraction, self.ep_degree)
@@ -185,6 +190,11 @@ class AttentionWorkload(Strict):
     def rows_per_rank(self) -> int:
         """Tokens that one rank owns after the All-to-All; the last ranks may own fewer."""
         return rows_per_rank(self.tokens, self.degree)
+
+    @property
+    def stores_remotely(self) -> bool:
+        """Whether any byte goes to another rank; of few tokens the first ranks may own all."""
+        return self.remote_bytes > 0
 
     @property
     def output_remote_fraction(self) -> float:

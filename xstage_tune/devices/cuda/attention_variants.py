@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from xstage_tune.configs.attention_budget import (
     BUILT_BLOCK_M,
     BUILT_BLOCK_N,
@@ -146,7 +144,7 @@ def _check(config: AttentionConfig, head_dim: int) -> None:
 
 
 def _shipped() -> tuple[tuple[AttentionConfig, int], ...]:
-    rows: tuple[tuple[int, int, int, int, OutputStaging, StoreFlavour, Literal[1, 2]], ...] = (
+    rows: tuple[tuple[int, int, int, int, OutputStaging, StoreFlavour, int], ...] = (
         # head_dim, block_m, block_n, kv_stages, output_staging, store_flavour, kv_splits
         (128, 128, 176, 2, "alias-v", "st.v4", 1),  # FlashAttention-3's tile
         (128, 128, 176, 2, "alias-v", "tma", 1),
