@@ -2,15 +2,14 @@
 
     python benchmarks/fused_attention.py tune -o FOLDER [--path host|peer] [--shapes all|paper]
                                               [--tokens 8192,16384,32768,65536] [--heads 24,32,40,48]
-                                              [--remote-fraction 1.0,0.875]
+                                              [--remote-fraction 1.0,0.875] [--platform NAME|FILE]
     python benchmarks/fused_attention.py measure FOLDER [--repeats 12] [-o FILE.json]
     python benchmarks/fused_attention.py both [options of either] [-o FILE.json]
 
-``tune`` needs no GPU: configs come from the simulator on the platform ``h200-PATH`` alone. It keeps a file a
-shape, which ``--config`` of any command reads, of the paper's attention at each number of tokens and of heads
-and each remote fraction, and of the other attentions that ship. ``measure`` runs what a folder holds
-on a GPU, one after another, in processes that end at the limit; a row is printed, and kept in the file, as it
-comes.
+``tune`` needs no GPU: configs come from the simulator on a platform alone, ``h200-PATH`` by default. It keeps a
+file a shape, which ``--config`` of any command reads, of the paper's attention at each number of tokens and of
+heads and each remote fraction, and of the other attentions that ship. ``measure`` runs what a folder holds on a
+GPU, one after another, in processes that end at the limit; a row is printed, and kept in the file, as it comes.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ class Shape:
 
     @property
     def file_name(self) -> str:
-        parts = (self.workload.replace("/", "-"), *self.changes, self.platform)
+        parts = (self.workload.replace("/", "-"), *self.changes, Path(self.platform).stem)
         return f"{'-'.join(parts).replace('=', '-')}.toml"
 
     def arguments(self) -> list[str]:
@@ -73,7 +72,7 @@ class Shape:
 
 def shapes_of(options: argparse.Namespace) -> list[Shape]:
     """The shapes to tune."""
-    platform = f"h200-{options.path}"
+    platform = options.platform or f"h200-{options.path}"
     points = itertools.product(
         options.remote_fraction.split(","), options.heads.split(","), options.tokens.split(",")
     )
@@ -195,6 +194,7 @@ def parsed() -> argparse.Namespace:
     tuning.add_argument("--tokens", default="8192,16384,32768,65536", help="of the paper's attention")
     tuning.add_argument("--heads", default="32", help="of all ranks, of the paper's attention")
     tuning.add_argument("--remote-fraction", default="1.0", help="of the paper's attention, one or several")
+    tuning.add_argument("--platform", help="of the searches, in place of h200-PATH")
     tuning.add_argument("--shapes", choices=("all", "paper"), default="all")
     measuring = argparse.ArgumentParser(add_help=False)
     measuring.add_argument("--repeats", type=int, default=12)

@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 
 from tests.conftest import RunCli
+from xstage_tune.platforms.loader import load_platform
+from xstage_tune.report.format import duration
 
 
 def test_list_as_json_is_only_json(run_cli: RunCli) -> None:
@@ -35,6 +37,22 @@ def test_show_as_json_reads_as_the_profile(run_cli: RunCli) -> None:
     platform = json.loads(out)["platform"]
     assert platform["drain"]["bytes_per_s"] == 717e9
     assert platform["issue"][0]["ns"] == 760.0
+
+
+def test_show_gives_the_tile_times(run_cli: RunCli) -> None:
+    shown = run_cli("platforms", "show", "h200-host").stdout
+    compute = load_platform("h200-host").compute
+    assert compute is not None
+    table = shown[shown.index("Attention tiles") :]
+    for tile in compute.attention:
+        (row,) = (
+            line.split()
+            for line in table.splitlines()
+            if line.split()[:2] == [f"{tile.block_m}x{tile.block_n}", str(tile.head_dim)]
+        )
+        assert duration(tile.kv_tile_ns) == " ".join(row[2:4])
+        assert ("-" in row[:14]) == (tile.split is None)
+        assert "benchmarks/attention_tiles.py" in row
 
 
 def test_show_gives_each_number_with_its_source(run_cli: RunCli) -> None:

@@ -46,15 +46,18 @@ def show(
 ) -> None:
     """Show one platform: its numbers with their intervals and sources."""
     from xstage_tune.platforms.loader import load_platform
-    from xstage_tune.report.calibration_tables import platform_report
+    from xstage_tune.report.calibration_tables import platform_report, tile_times_table
     from xstage_tune.report.emit import emit_json
-    from xstage_tune.report.tables import result_console
+    from xstage_tune.report.tables import render_table, result_console
 
     profile = load_platform(platform)
     if output is OutputFormat.JSON:
         emit_json({"platform": profile.model_dump(mode="json", exclude_none=True)})
     else:
-        result_console().print(platform_report(profile))
+        console, tile_times = result_console(), tile_times_table(profile)
+        console.print(platform_report(profile))
+        if tile_times is not None:
+            console.print(render_table(tile_times))
 
 
 def _summary(name: str, profile: PlatformProfile, path: Path) -> dict[str, object]:

@@ -31,6 +31,42 @@ def platform_report(platform: PlatformProfile) -> RenderableType:
     return Group(*parts)
 
 
+def tile_times_table(platform: PlatformProfile) -> TableData | None:
+    """Attention tiles of the compute section; None where a profile has none."""
+    tiles = platform.compute.attention if platform.compute else ()
+    if not tiles:
+        return None
+    rows = tuple(
+        (
+            f"{tile.block_m}x{tile.block_n}",
+            str(tile.head_dim),
+            duration(tile.kv_tile_ns),
+            duration(tile.fixed_ns),
+            duration(tile.staging_ns),
+            *(
+                (
+                    duration(tile.split.kv_tile_ns),
+                    duration(tile.split.exchange_ns),
+                    duration(tile.split.staging_ns),
+                )
+                if tile.split
+                else (ABSENT, ABSENT, ABSENT)
+            ),
+        )
+        for tile in tiles
+    )
+    figures = ("KV tile", "fixed", "staging", "of two CTAs: KV tile", "exchange", "staging")
+    return _sourced(
+        TableData(
+            "Attention tiles: time of a KV tile, of a Q-loop beyond those, and of staging its output",
+            (Column("tile"), Column("head dim", "right"), *(Column(figure, "right") for figure in figures)),
+            rows,
+            sections=_sections([f"{tile.block_m} {tile.head_dim}" for tile in tiles]),
+        ),
+        [tile.source for tile in tiles],
+    )
+
+
 def platform_tables(platform: PlatformProfile) -> tuple[TableData, ...]:
     """The tables of a platform profile, leaving out those it has no data for."""
     tables = (

@@ -24,7 +24,6 @@ from xstage_tune.report.format import (
     duration,
     factor,
     percent,
-    plain,
     rate,
     signed_percent,
 )
@@ -310,7 +309,7 @@ def _interval(ci95_ns: tuple[float, float] | None) -> str:
     if ci95_ns is None:
         return ""
     decimals = 1 if max(map(abs, ci95_ns)) < 100e3 else 0
-    return " [" + ", ".join(f"{plain(bound / 1e3, decimals)}" for bound in ci95_ns) + "]"
+    return " [" + ", ".join(f"{bound / 1e3:.{decimals}f}" for bound in ci95_ns) + "]"
 
 
 def _share(value: float | None) -> str:
