@@ -6,10 +6,11 @@
     python benchmarks/fused_attention.py measure FOLDER [--repeats 12] [-o FILE.json]
     python benchmarks/fused_attention.py both [options of either] [-o FILE.json]
 
-``tune`` needs no GPU: configs come from the simulator on a platform alone, ``h200-PATH`` by default. It keeps a
-file a shape, which ``--config`` of any command reads, of the paper's attention at each number of tokens and of
-heads and each remote fraction, and of the other attentions that ship. ``measure`` runs what a folder holds on a
-GPU, one after another, in processes that end at the limit; a row is printed, and kept in the file, as it comes.
+``tune`` needs no GPU: configs come from the simulator on a platform alone, ``h200-PATH`` by default. It keeps
+a file a shape, which ``--config`` of any command reads, of the paper's attention at each number of tokens and
+of heads and each remote fraction, and of the other attentions that ship. ``measure`` runs what a folder holds
+on a GPU, one after another, in processes that end at the limit; a row is printed, and kept in the file, as it
+comes.
 """
 
 from __future__ import annotations
