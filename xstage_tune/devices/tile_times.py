@@ -211,9 +211,11 @@ def scaled_from(config: KernelConfig, workload: Workload, platform: PlatformProf
     measured = (reference.block_m, reference.block_n, reference.head_dim)
     if measured == (config.block_m, config.block_n, workload.head_dim):
         return None
+    shared = f" of {config.kv_splits} CTAs" if config.kv_splits > 1 else ""
     return (
-        f"the time of a {config.block_m}x{config.block_n} tile (head dim {workload.head_dim}) is scaled by "
-        f"its work from that of {reference.block_m}x{reference.block_n} (head dim {reference.head_dim})"
+        f"the time of a {config.block_m}x{config.block_n} tile{shared} (head dim {workload.head_dim}) is "
+        f"scaled by its work from that of {reference.block_m}x{reference.block_n} (head dim "
+        f"{reference.head_dim})"
     )
 
 
