@@ -217,3 +217,9 @@ def test_the_binding_budget_is_the_fullest() -> None:
     resources = check_config(megamoe_config(), moe(), BLACKWELL)
     assert resources.feasible
     assert resources.binding.resource == "tensor memory"  # 196,608 + 5,120 of 262,144
+
+
+def test_all_that_keeps_a_config_from_running_is_named() -> None:
+    config = attention_config(**SPLIT | {"block_m": 192, "output_staging": "alias-q"})
+    with pytest.raises(UsageError, match=r"needs block_m = 128.*; kv_splits = 2 needs output_staging"):
+        require_feasible(config, attention(), hopper())

@@ -60,14 +60,12 @@ def require_feasible(config: KernelConfig, workload: Workload, platform: Platfor
     """Refuse a config that cannot run.
 
     Raises:
-        UsageError: it breaks a limit; says which.
+        UsageError: it breaks limits; says which.
     """
     violations = check_config(config, workload, platform).violations
     if violations:
-        more = f" (and {len(violations) - 1} more)" if len(violations) > 1 else ""
-        raise UsageError(
-            f"config {config.label} cannot run on '{platform.name}': {violations[0].message}{more}"
-        )
+        broken = "; ".join(violation.message for violation in violations)
+        raise UsageError(f"config {config.label} cannot run on '{platform.name}': {broken}")
 
 
 def _platform_rules(config: KernelConfig, platform: PlatformProfile) -> Iterator[Violation]:

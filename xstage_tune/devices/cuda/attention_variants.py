@@ -95,7 +95,7 @@ def finishers(config: AttentionConfig) -> int:
 
 def teams(config: AttentionConfig, tiles: int, sms: int) -> int:
     """CTAs of a launch, or where KV is split pairs of them: at most one CTA an SM."""
-    return min(tiles, sms // config.kv_splits)
+    return max(1, min(tiles, sms // config.kv_splits))
 
 
 def threads(config: AttentionConfig) -> int:
