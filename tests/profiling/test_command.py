@@ -125,6 +125,19 @@ def test_the_local_control_has_no_prediction(run_cli: RunCli, monkeypatch: pytes
     assert "Predicted" not in run_cli("profile", *SMALL, *QUICK, "--path", "local").stdout
 
 
+def test_tokens_that_are_all_the_rank_s_own_have_no_prediction(
+    run_cli: RunCli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    use(monkeypatch, ScriptedProfiles())
+    sweep = (*SMALL, *QUICK, "--set", "remote_fraction=0.875", "--sweep", "tokens=1,1024")
+    one, many = profiled(run_cli, *sweep)["points"]
+    beside = [point["predicted_beside_measured"]["residual_ns"] for point in (one, many)]
+    assert [figures["closed_form"] is None for figures in beside] == [True, False]
+    assert run_cli("profile", *sweep).exit_code == 0
+    page = run_cli("report", "--run", "latest", "-o", str(tmp_path / "run.html"))
+    assert (page.exit_code, page.stderr) == (0, "")
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [

@@ -107,6 +107,7 @@ def test_a_path_without_its_platform_is_refused() -> None:
 def test_nothing_is_predicted_where_nothing_is_remote() -> None:
     assert predict(request(path="local"), None) is None
     assert predict(request(workload=attention(remote_fraction=0.0)), None) is None
+    assert predict(request(workload=attention(tokens=1)), None) is None
 
 
 def test_predictions_are_those_of_the_audit() -> None:

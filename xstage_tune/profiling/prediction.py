@@ -73,14 +73,15 @@ class Prediction:
 
 
 def predict(request: ProfileRequest, value: int | None) -> Prediction | None:
-    """Predictions at one value of the sweep; None where the platform does not speak of the stores.
+    """Predictions at one value of the sweep; None where the platform does not speak of the stores, or of so
+    few tokens none belongs to a remote rank.
 
     Raises:
         UsageError: the platform lacks what they need, or the config does not fit it.
     """
-    if not request.predicted:
-        return None
     workload = request.workload_at(value)
+    if not request.predicted or not workload.stores_remotely:
+        return None
     return Prediction(_closed_form(request, workload), _simulated(request, workload))
 
 
