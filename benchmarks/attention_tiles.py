@@ -22,7 +22,6 @@ import itertools
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -101,7 +100,7 @@ class Timed:
         self.q_loops_ns.append(figures.q_loop.p50_ns)
         self.issues_ns.append(figures.issue.p50_ns)
 
-    @cached_property
+    @property
     def kv_tiles(self) -> int:
         config = self.config
         return q_loop_kv_tiles(tokens=self.case.tokens, block_n=config.block_n, kv_splits=config.kv_splits)

@@ -277,3 +277,10 @@ def test_a_profile_that_its_name_no_longer_finds_is_not_current() -> None:
     drain = platform.drain.model_copy(update={"bytes_per_s": 1e9})
     assert not is_current(platform.model_copy(update={"drain": drain}))
     assert is_current(platform.model_copy(update={"name": "of another node", "drain": drain}))
+
+
+def test_what_was_recorded_can_be_shown_beside_a_broken_file_of_its_name(own_platforms: Path) -> None:
+    recorded = load_platform("h200-host")
+    own_platforms.mkdir(parents=True, exist_ok=True)
+    (own_platforms / "h200-host.toml").write_text("name = ")
+    assert not is_current(recorded)

@@ -14,6 +14,7 @@ from xstage_tune.audit.moe import MoeAudit
 from xstage_tune.audit.prediction import SchedulePrediction
 from xstage_tune.configs.resources import check_config
 from xstage_tune.configs.schema import AttentionConfig, KernelConfig, MegaMoeConfig
+from xstage_tune.devices.fused_launch import attention_grid
 from xstage_tune.platforms.schema import PlatformProfile
 from xstage_tune.report.format import byte_count, duration
 from xstage_tune.workloads.schema import OUTPUT_BYTES, AttentionWorkload, MoeWorkload, Workload
@@ -110,10 +111,11 @@ def _widening(audit: MoeAudit, audited: SchedulePrediction, interleaved: Schedul
 
 def _longer_sequence(workload: AttentionWorkload, config: AttentionConfig, audit: AttentionAudit) -> Action:
     """M*_ub of bursts of all SMs: with fewer, bursts grow as fast as the gap does."""
-    tiles_at_once = audit.burst.platform.gpu.sm_count // config.kv_splits
+    platform = audit.burst.platform
+    tiles_at_once = attention_grid(config, workload, platform).teams
     whole_round = config.block_m * ceil(tiles_at_once / workload.local_heads)
     longer = workload.model_copy(update={"tokens": max(workload.tokens, whole_round)})
-    found = audit_attention(longer, audit.burst.platform, config)
+    found = audit_attention(longer, platform, config)
     tokens = max(longer.tokens, ceil(found.converged_tokens.value))
     limit = derived(tokens, "M*_ub of bursts of all SMs, rounded up", found.converged_tokens)
     gap, target = duration(audit.predicted.gap_ns.value), duration(found.burst.recovery_gap_ns.value)

@@ -20,6 +20,7 @@ _PRODUCER_REGISTERS = 32
 _STORING_PRODUCER_REGISTERS = 56
 # Row maxima and sums, addresses, loop state: with fewer the compiler spills (192x144, at 160 a thread).
 _BOOKKEEPING_REGISTERS = 32
+# Barriers, and the tiles that warps hand each other: ``kPipelineBytes`` of ``config.cuh``.
 _BARRIER_BYTES = 1024
 #: Head dims, and rows and KV rows of the tiles, that a family's kernel is built for, in
 #: ``kernels/attention_a2a``. One consumer warpgroup (64 rows) would leave the Tensor Core idle in its
@@ -40,18 +41,13 @@ def staged_rows(config: AttentionConfig) -> int:
     return config.block_m // config.kv_splits
 
 
-def partial_output_bytes(config: AttentionConfig, head_dim: int) -> int:
-    """What a CTA of a split tile receives of the other's: unfinished rows, and 16 bytes for every two."""
-    if config.kv_splits == 1:
-        return 0
-    return staged_rows(config) * (head_dim * _ACCUMULATOR_BYTES + 8)
-
-
 def attention_budgets(
     config: AttentionConfig, workload: AttentionWorkload, architecture: Architecture, compute: Compute
 ) -> tuple[Budget, ...]:
     """Shared memory, and where scores and output accumulate."""
-    shared = Budget("shared memory", "B", compute.shared_bytes_per_cta, _shared_terms(config, workload))
+    shared = Budget(
+        "shared memory", "B", compute.shared_bytes_per_cta, shared_terms(config, workload.head_dim)
+    )
     if architecture.tensor_memory:
         return shared, _tensor_memory(config, workload, compute)
     return shared, *_registers(config, workload, architecture, compute)
@@ -110,13 +106,16 @@ def _split_rules(
         yield Violation(KV_SPLIT_LIMIT, message, config.block_n, workload.tokens - 1)
 
 
-def _shared_terms(config: AttentionConfig, workload: AttentionWorkload) -> tuple[Term, ...]:
-    row_bytes = workload.head_dim * OUTPUT_BYTES
+def shared_terms(config: AttentionConfig, head_dim: int) -> tuple[Term, ...]:
+    """What takes a CTA's shared memory, in bytes."""
+    row_bytes = head_dim * OUTPUT_BYTES
+    # Of a split tile, what the other CTA has of these rows: unfinished, and 16 bytes for every two.
+    partial_row_bytes = head_dim * _ACCUMULATOR_BYTES + 8 if config.kv_splits > 1 else 0
     return (
         Term("Q", config.block_m * row_bytes),
         Term("KV stages", 2 * config.kv_stages * config.block_n * row_bytes),
         Term("output staging", _OUTPUT_BUFFERS[config.output_staging] * staged_rows(config) * row_bytes),
-        Term("partial output", partial_output_bytes(config, workload.head_dim)),
+        Term("partial output", staged_rows(config) * partial_row_bytes),
         Term("barriers", _BARRIER_BYTES),
     )
 

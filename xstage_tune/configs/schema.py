@@ -120,10 +120,14 @@ class AttentionConfig(Strict):
         return self.hands_stores_over and self.store_flavour == "st.v4"
 
     @property
+    def split_label(self) -> str:
+        """Behind a tile: that CTAs share it; empty where they do not."""
+        return f", KV in {self.kv_splits} parts" if self.kv_splits > 1 else ""
+
+    @property
     def label(self) -> str:
         """In one line, for tables."""
-        split = f", KV in {self.kv_splits} parts" if self.kv_splits > 1 else ""
-        tile = f"{self.block_m}x{self.block_n}{split}, {self.kv_stages} KV stages"
+        tile = f"{self.block_m}x{self.block_n}{self.split_label}, {self.kv_stages} KV stages"
         return f"{tile}, {self.output_staging}, {self.tile_order}, {self.store_flavour}"
 
 

@@ -46,9 +46,15 @@ def load_platform(name_or_path: str) -> PlatformProfile:
 
 
 def is_current(platform: PlatformProfile) -> bool:
-    """Whether a profile that something was recorded with is the one that its name finds now, if any."""
+    """Whether a profile that something was recorded with is the one that its name finds now, if any.
+
+    A file of that name that does not load is another: what was recorded can be shown beside it.
+    """
     path = list_platforms().get(platform.name)
-    return path is None or load_platform(str(path)) == platform
+    try:
+        return path is None or load_platform(str(path)) == platform
+    except UsageError:
+        return False
 
 
 def _require_plausible(profile: PlatformProfile, path: Path) -> None:

@@ -13,13 +13,7 @@ from xstage_tune.devices.skeleton_figures import LaunchFigures, median_of
 from xstage_tune.emulation.cases import WITHOUT_STORES
 from xstage_tune.emulation.request import EmulationRequest
 from xstage_tune.emulation.result import CaseResult, EmulationResult, Residual, error_pct
-from xstage_tune.report.format import (
-    ABSENT,
-    duration,
-    factor,
-    percent,
-    signed_percent,
-)
+from xstage_tune.report.format import ABSENT, duration, factor, percent, signed_percent
 from xstage_tune.report.study_words import latency_words, workload_words
 from xstage_tune.report.tables import Column, TableData, render_table
 from xstage_tune.workloads.schema import AttentionWorkload
@@ -234,8 +228,7 @@ def _tile_words(config: KernelConfig) -> str:
     if isinstance(config, MegaMoeConfig):
         tile = f"{config.block_m}x{config.block_n}x{config.block_k}"
         return f"{tile} tiles, {config.staging_depth} staging slots, {config.epilogue_warps} epilogue warps"
-    split = f", KV in {config.kv_splits} parts" if config.kv_splits > 1 else ""
-    tile = f"{config.block_m}x{config.block_n} tiles{split}"
+    tile = f"{config.block_m}x{config.block_n} tiles{config.split_label}"
     return f"{tile}, {config.kv_stages} KV stages, {config.output_staging}"
 
 

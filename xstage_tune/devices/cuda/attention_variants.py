@@ -1,4 +1,4 @@
-"""Variants of the fused FlashAttention kernel: their macros and their shared memory, term by term."""
+"""Variants of the fused FlashAttention kernel: their macros, CTAs and shared memory."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from xstage_tune.configs.attention_budget import (
     BUILT_BLOCK_M,
     BUILT_BLOCK_N,
     BUILT_HEAD_DIMS,
-    partial_output_bytes,
+    shared_terms,
     staged_rows,
 )
 from xstage_tune.configs.schema import AttentionConfig, OutputStaging, TileOrder
@@ -17,9 +17,6 @@ from xstage_tune.errors import UsageError
 KERNEL = "attention_a2a"
 CONSUMER_ROWS = 64
 _THREADS = 128
-_BF16_BYTES = 2
-#: Barriers and the tiles that warps hand each other, ``kPipelineBytes`` of ``config.cuh``.
-_PIPELINE_BYTES = 1024
 #: 227 KiB, what a CTA may have on compute capability 9.0.
 SHARED_BYTES_LIMIT = 232_448
 #: A recording variant's lanes and words before the staged spans: see ``tile_spans.cuh``.
@@ -31,12 +28,6 @@ _STAGING_MACRO: dict[OutputStaging, int] = {
     "alias-v": 1,
     "dedicated-x1": 2,
     "dedicated-x2": 3,
-}
-_STAGING_BUFFERS: dict[OutputStaging, int] = {
-    "alias-q": 0,
-    "alias-v": 0,
-    "dedicated-x1": 1,
-    "dedicated-x2": 2,
 }
 _FLAVOUR_MACRO: dict[StoreFlavour, int] = {"st.v4": 0, "tma": 1}
 #: ``TileOrder`` of ``tile_order.cuh``.
@@ -76,11 +67,7 @@ def attention_variant(
 
 def shared_bytes(config: AttentionConfig, head_dim: int) -> int:
     """Dynamic shared memory of a launch, without staged spans."""
-    row_bytes = head_dim * _BF16_BYTES
-    query = config.block_m * row_bytes
-    kv_stages = 2 * config.kv_stages * config.block_n * row_bytes
-    staging = _STAGING_BUFFERS[config.output_staging] * staged_rows(config) * row_bytes
-    return query + kv_stages + staging + partial_output_bytes(config, head_dim) + _PIPELINE_BYTES
+    return sum(term.amount for term in shared_terms(config, head_dim))
 
 
 def consumers(config: AttentionConfig) -> int:
