@@ -24,7 +24,7 @@ from xstage_tune.platforms.loader import load_platform
 from xstage_tune.profiling.prediction import predict
 from xstage_tune.profiling.procedure import profile, require_right
 from xstage_tune.profiling.request import ProfileRequest, request_from_keys
-from xstage_tune.profiling.result import Outcome, ProfileResult, conclude
+from xstage_tune.profiling.result import Outcome, PointResult, ProfileResult, conclude
 
 HOST = load_platform("h200-host")
 
@@ -54,12 +54,14 @@ class Notes:
 def test_all_is_checked_then_timed_in_balanced_order_then_recorded() -> None:
     gpu, notes = ScriptedProfiles(), Notes()
     profile(gpu, request(), notes)
-    assert len(notes.launches) == notes.total == 6 * 4 + 2
+    assert len(notes.launches) == notes.total == 6 * 4 + 3 * 4 + 2
     asked = [(what, one) for _, one, what in gpu.asked]
     assert asked[:6] == [("check", one) for one in IMPLEMENTATIONS]
     for repeat in range(3):
         turn = [one for _, one in asked[6 * (repeat + 1) : 6 * (repeat + 2)]]
         assert turn == [IMPLEMENTATIONS[index] for index in balanced(6, repeat)]
+    alternated = [one for what, one in asked[24:-2] if what == "replay"]
+    assert alternated == ["attention", "fused", "fused", "attention"] * 3
     assert asked[-2:] == [("spans", "attention"), ("spans", "fused")]
     assert gpu.open_cases == 0
 
@@ -68,7 +70,7 @@ def test_cases_of_a_sweep_are_prepared_one_at_a_time() -> None:
     gpu = ScriptedProfiles()
     profile(gpu, request(sweep=parse_sweep("tokens=256,1000"), repeats=1), Notes())
     labels = [label for label, _, _ in gpu.asked]
-    assert labels == ["tokens=256"] * 14 + ["tokens=1000"] * 14
+    assert labels == ["tokens=256"] * 18 + ["tokens=1000"] * 18
 
 
 @pytest.mark.parametrize(
@@ -97,6 +99,16 @@ def test_a_request_comes_back_from_its_keys() -> None:
     assert request_from_keys(asked.keys(), "a test") == asked
     with pytest.raises(UsageError, match="not the request of a profile run"):
         request_from_keys({"workload": {}}, "a test")
+
+
+def test_a_request_of_before_there_were_blocks_has_none() -> None:
+    asked = request()
+    keys = asked.keys()
+    del keys["alternates"]
+    assert request_from_keys(keys, "a test") == replace(asked, alternates=False)
+    gpu = ScriptedProfiles()
+    profile(gpu, request_from_keys(keys, "a test"), Notes())
+    assert len(gpu.asked) == 6 * 4 + 2
 
 
 def test_a_path_without_its_platform_is_refused() -> None:
@@ -158,6 +170,33 @@ def test_residuals_are_of_one_repeat_each_so_that_drifting_clocks_drop_out() -> 
     low, high = point.residual_ci95_ns() or (0.0, 0.0)
     assert (low, high) == pytest.approx((2.0, 3.0))
     assert not point.is_hidden()
+
+
+def test_the_residual_is_that_of_the_blocks_whatever_the_balanced_order_did_to_clocks() -> None:
+    """T_FA = 100, E_res = 2; clocks rise behind an All-to-All, and fall steadily over the blocks."""
+    balanced_ns: dict[Implementation, float] = {"attention": 100.0, "fused": 97.0, "serial-direct": 110.0}
+    times = [(one, time_ns) for _ in range(3) for one, time_ns in balanced_ns.items()]
+    slower = iter(range(12))
+    for _ in range(3):
+        for one, time_ns in (("attention", 100.0), ("fused", 102.0), ("fused", 102.0), ("attention", 100.0)):
+            times.append((one, time_ns + 5 * next(slower)))
+    outcomes = [Outcome("", one, ReplayFigures(10, time_ns), Verification(0, 0)) for one, time_ns in times]
+
+    def point(made: int) -> PointResult:
+        found = conclude(
+            request(), outcomes[:made], {None: None}, run_id="run", device="GPU", device_name="GPU"
+        )
+        return found.points[0]
+
+    whole = point(len(outcomes))
+    assert whole.residual_ns() == pytest.approx(2.0)
+    assert whole.residual_ci95_ns() == pytest.approx((2.0, 2.0))
+    assert whole.keys()["residual_samples_ns"] == pytest.approx([2.0] * 3)
+    assert (whole.time_ns("attention"), whole.time_ns("fused")) == (100.0, 97.0)
+    assert whole.hiding_ratio("serial-direct") == pytest.approx(0.8)
+    # Stopped within the last block, and before the first: what is whole counts.
+    assert point(len(outcomes) - 1).keys()["residual_samples_ns"] == pytest.approx([2.0] * 2)
+    assert point(9).residual_ns() == pytest.approx(-3.0)
 
 
 def test_there_is_nothing_to_hide_where_serial_takes_no_longer() -> None:

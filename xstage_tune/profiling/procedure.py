@@ -1,4 +1,9 @@
-"""The launches of a profile run: each implementation checked, then timed in balanced order, then recorded."""
+"""The launches of a profile run: each implementation checked, then timed in balanced order, then recorded.
+
+Between timing and recording the fused kernel alternates with the attention alone. Their difference E_res is a
+few percent of either, and so is what the clocks of a GPU at its power limit owe to the kernels of the last
+tenths of a second: next to each other alone both find the same clocks.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +16,7 @@ from xstage_tune.devices.attention_profiles import (
     IMPLEMENTATIONS,
     RECORDED,
     CheckFigures,
+    Implementation,
     ProfileCase,
     ProfileDevice,
     ProfileLaunch,
@@ -20,6 +26,9 @@ from xstage_tune.devices.requirements import require_device
 from xstage_tune.errors import FindingError
 from xstage_tune.launch_order import balanced
 from xstage_tune.profiling.request import ProfileRequest
+
+#: A block of the alternation, whose difference is free of clocks that drift steadily.
+ALTERNATION: tuple[Implementation, ...] = ("attention", "fused", "fused", "attention")
 
 
 class ProfileObserver(Protocol):
@@ -37,8 +46,9 @@ class ProfileObserver(Protocol):
 def profile(device: ProfileDevice, request: ProfileRequest, observer: ProfileObserver) -> None:
     """Check, time and record all implementations of all cases of a request.
 
-    Over six repeats each of the six implementations is replayed directly behind each other one, once. Nothing
-    is timed before every output was found right.
+    Over six repeats each of the six implementations is replayed directly behind each other one, once; as many
+    blocks of the alternation follow if the request has some. Nothing is timed before every output was found
+    right.
 
     Raises:
         UsageError: a case does not fit the kernel, the device or the platform.
@@ -47,17 +57,18 @@ def profile(device: ProfileDevice, request: ProfileRequest, observer: ProfileObs
     """
     require_device(device.describe(), request.platform, request.path)
     cases = [request.case_at(value) for value in request.values()]
-    each = len(IMPLEMENTATIONS) * (1 + request.repeats) + len(RECORDED)
+    replays = len(IMPLEMENTATIONS) * request.repeats + len(ALTERNATION) * request.blocks
+    each = len(IMPLEMENTATIONS) + replays + len(RECORDED)
     observer.planned(each * len(cases))
     for case in cases:
-        with closing(profile_case(device, case, request.repeats)) as launches:
+        with closing(profile_case(device, case, request.repeats, request.blocks)) as launches:
             for launch in launches:
                 observer.done(launch)
                 require_right(launch)
 
 
 def profile_case(
-    device: ProfileDevice, case: ProfileCase, repeats: int
+    device: ProfileDevice, case: ProfileCase, repeats: int, blocks: int
 ) -> Generator[ProfileLaunch, None, None]:
     """The launches of one case, each as soon as it was made.
 
@@ -70,6 +81,9 @@ def profile_case(
         for repeat in range(repeats):
             for index in balanced(len(IMPLEMENTATIONS), repeat):
                 yield prepared.replay(IMPLEMENTATIONS[index])
+        for _ in range(blocks):
+            for implementation in ALTERNATION:
+                yield prepared.replay(implementation)
         for implementation in RECORDED:
             yield prepared.record(implementation)
 

@@ -71,7 +71,9 @@ class PointResult:
 
     Args:
         value: tokens of the sweep; None without one.
-        checks, samples, spans: those that were made; an interrupted run has fewer.
+        checks, samples, spans: those that were made; an interrupted run has fewer. Samples are of the replays
+            in balanced order.
+        blocks_ns: E_res by each block of fused kernel and attention next to each other.
         prediction: None where the platform does not speak of the stores.
     """
 
@@ -79,6 +81,7 @@ class PointResult:
     case: ProfileCase
     checks: Mapping[Implementation, tuple[CheckFigures, Verification]]
     samples: Mapping[Implementation, Sequence[ReplayFigures]]
+    blocks_ns: Sequence[float]
     spans: Mapping[Implementation, SpanFigures]
     prediction: Prediction | None
 
@@ -105,13 +108,15 @@ class PointResult:
     def residual_ns(self, implementation: Implementation = "fused") -> float | None:
         """What an implementation takes beyond the attention alone; of the fused one E_res.
 
-        Median over the repeats of the difference within one: clocks that drift over the run drop out.
+        E_res is the median over the blocks in which both are next to each other alone. Of the others, and of
+        runs without blocks, it is the median over the repeats of the difference within one: clocks that drift
+        over the run drop out.
         """
         differences_ns = self._differences_ns(implementation)
         return median(differences_ns) if differences_ns else None
 
     def residual_ci95_ns(self) -> tuple[float, float] | None:
-        """95% interval of E_res, by resampling the repeats; None of fewer than three."""
+        """95% interval of E_res, by resampling the differences; None of fewer than three."""
         differences_ns = self._differences_ns("fused")
         if len(differences_ns) < _FEWEST_FOR_INTERVAL:
             return None
@@ -119,7 +124,9 @@ class PointResult:
         return interval95(resampled_quantiles(np.array(differences_ns), 0.5, rng))
 
     def _differences_ns(self, implementation: Implementation) -> list[float]:
-        """What each repeat's launch takes beyond the attention alone of the same repeat."""
+        """What an implementation takes beyond the attention alone, by every block or repeat."""
+        if implementation == "fused" and self.blocks_ns:
+            return list(self.blocks_ns)
         whole, alone = self.samples.get(implementation, ()), self.samples.get("attention", ())
         return [one.time_ns - other.time_ns for one, other in zip(whole, alone, strict=False)]
 
@@ -202,6 +209,7 @@ class PointResult:
                 }
                 for one, (figures, found) in self.checks.items()
             },
+            "residual_samples_ns": self._differences_ns("fused"),
             "residual_ci95_ns": self.residual_ci95_ns(),
             "residual_of_attention": self.residual_of_attention(),
             "sender_residual_ns": self.sender_residual_ns(),
@@ -342,24 +350,42 @@ def conclude(
         case = request.case_at(value)
         own = [one for one in outcomes if one.label == case.label]
         if own:
-            points.append(_point(value, case, own, predictions[value]))
+            points.append(_point(value, case, own, request, predictions[value]))
     return ProfileResult(
         run_id, request, device, device_name, tuple(points), throttled_launches, len(outcomes)
     )
 
 
 def _point(
-    value: int | None, case: ProfileCase, own: Sequence[Outcome], prediction: Prediction | None
+    value: int | None,
+    case: ProfileCase,
+    own: Sequence[Outcome],
+    request: ProfileRequest,
+    prediction: Prediction | None,
 ) -> PointResult:
     checks: dict[Implementation, tuple[CheckFigures, Verification]] = {}
-    samples: dict[Implementation, list[ReplayFigures]] = {}
+    replays: dict[Implementation, list[ReplayFigures]] = {}
     spans: dict[Implementation, SpanFigures] = {}
     for one in own:
         match one.figures:
             case CheckFigures():
                 checks[one.implementation] = one.figures, one.verification
             case ReplayFigures():
-                samples.setdefault(one.implementation, []).append(one.figures)
+                replays.setdefault(one.implementation, []).append(one.figures)
             case SpanFigures():
                 spans[one.implementation] = one.figures
-    return PointResult(value, case, checks, samples, spans, prediction)
+    samples = {implementation: made[: request.repeats] for implementation, made in replays.items()}
+    blocks_ns = _blocks_ns(replays, request.repeats)
+    return PointResult(value, case, checks, samples, blocks_ns, spans, prediction)
+
+
+def _blocks_ns(replays: Mapping[Implementation, Sequence[ReplayFigures]], repeats: int) -> list[float]:
+    """What the fused kernel takes beyond the attention, by the blocks behind the replays in balanced order.
+
+    A block has each twice, the one within the other; the last one of an interrupted run may lack some.
+    """
+    fused, alone = (
+        [made.time_ns for made in replays.get(one, ())[repeats:]] for one in ("fused", "attention")
+    )
+    of_blocks = zip(fused[::2], fused[1::2], alone[::2], alone[1::2], strict=False)
+    return [(first + second - before - behind) / 2 for first, second, before, behind in of_blocks]

@@ -93,7 +93,9 @@ def _implementations(result: ProfileResult, point: PointResult) -> TableData:
         Column("TFLOP/s", "right"), Column("beyond T_FA", "right"), Column("H of fused", "right"),
         Column("fused is faster", "right"),
     )  # fmt: skip
-    return TableData(_title(result), columns, rows, (*_point_notes(point), *_notes(result)))
+    return TableData(
+        _title(result), columns, rows, (*_point_notes(point), _residual_note(result), *_notes(result))
+    )
 
 
 def _predictions(result: ProfileResult, point: PointResult) -> TableData:
@@ -247,13 +249,21 @@ def _sweep_notes(result: ProfileResult) -> Iterator[str]:
         yield f"measured: from {ends:,} tokens on E_res surely stays within {within} of T_FA"
     elif result.points:
         yield f"measured: E_res does not surely stay within {within} of T_FA in this sweep"
-    yield "E_res: median of the differences within a repeat; in brackets its 95% interval"
+    yield f"{_residual_note(result)}; in brackets its 95% interval"
     if result.request.config.hands_stores_over:
         yield "T_RS: what a consumer spends on staging, for others to store; predicted by the GPU's profile"
     yield "on the sender: E_res until the last store is issued, of a recorded launch of either"
     if result.request.predicted:
         yield _coupled_note()
         yield _platform_note(result)
+
+
+def _residual_note(result: ProfileResult) -> str:
+    """How E_res came about."""
+    blocks = result.request.blocks
+    if not blocks:
+        return "E_res: median of the differences within a repeat"
+    return f"E_res: median of {blocks} blocks in which fused kernel and attention alternate, and nothing else"
 
 
 def _point_notes(point: PointResult) -> Iterator[str]:
