@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from statistics import median
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from tests.configs.cases import attention, attention_config
 from tests.profiling.gpu import ScriptedProfiles
 from xstage_tune.devices.attention_profiles import (
     IMPLEMENTATIONS,
+    SERIAL,
     CheckFigures,
     Implementation,
     ProfileLaunch,
@@ -24,7 +26,7 @@ from xstage_tune.platforms.loader import load_platform
 from xstage_tune.profiling.prediction import predict
 from xstage_tune.profiling.procedure import profile, require_right
 from xstage_tune.profiling.request import ProfileRequest, request_from_keys
-from xstage_tune.profiling.result import Outcome, PointResult, ProfileResult, conclude
+from xstage_tune.profiling.result import Outcome, ProfileResult, conclude
 
 HOST = load_platform("h200-host")
 
@@ -51,26 +53,41 @@ class Notes:
         self.launches.append(launch)
 
 
-def test_all_is_checked_then_timed_in_balanced_order_then_recorded() -> None:
+def test_all_is_checked_then_timed_between_attentions_then_recorded() -> None:
     gpu, notes = ScriptedProfiles(), Notes()
     profile(gpu, request(), notes)
-    assert len(notes.launches) == notes.total == 6 * 4 + 3 * 4 + 2
+    assert len(notes.launches) == notes.total == 6 + 3 * (1 + 4 * 4) + 2
     asked = [(what, one) for _, one, what in gpu.asked]
     assert asked[:6] == [("check", one) for one in IMPLEMENTATIONS]
-    for repeat in range(3):
-        turn = [one for _, one in asked[6 * (repeat + 1) : 6 * (repeat + 2)]]
-        assert turn == [IMPLEMENTATIONS[index] for index in balanced(6, repeat)]
-    alternated = [one for what, one in asked[24:-2] if what == "replay"]
-    assert alternated == ["attention", "fused", "fused", "attention"] * 3
+    assert asked[6:9] == [("replay", "all-to-all")] * 3
+    blocks = [[one for _, one in asked[begin : begin + 4]] for begin in range(9, len(asked) - 2, 4)]
+    assert all(block == ["attention", block[1], block[1], "attention"] for block in blocks)
+    turns = [[block[1] for block in blocks[begin : begin + 4]] for begin in (0, 4, 8)]
+    assert all(sorted(turn) == sorted((*SERIAL, "fused")) for turn in turns)
+    assert len({turn[0] for turn in turns}) == 3
     assert asked[-2:] == [("spans", "attention"), ("spans", "fused")]
     assert gpu.open_cases == 0
+
+
+def test_a_request_of_before_there_were_blocks_has_its_balanced_order() -> None:
+    asked = request()
+    keys = asked.keys()
+    del keys["bracketed"]
+    former = request_from_keys(keys, "a test")
+    assert former == replace(asked, bracketed=False)
+    gpu = ScriptedProfiles()
+    profile(gpu, former, Notes())
+    assert len(gpu.asked) == 6 * 4 + 2
+    for repeat in range(3):
+        turn = [one for _, one, _ in gpu.asked[6 * (repeat + 1) : 6 * (repeat + 2)]]
+        assert turn == [IMPLEMENTATIONS[index] for index in balanced(6, repeat)]
 
 
 def test_cases_of_a_sweep_are_prepared_one_at_a_time() -> None:
     gpu = ScriptedProfiles()
     profile(gpu, request(sweep=parse_sweep("tokens=256,1000"), repeats=1), Notes())
     labels = [label for label, _, _ in gpu.asked]
-    assert labels == ["tokens=256"] * 18 + ["tokens=1000"] * 18
+    assert labels == ["tokens=256"] * 25 + ["tokens=1000"] * 25
 
 
 @pytest.mark.parametrize(
@@ -101,16 +118,6 @@ def test_a_request_comes_back_from_its_keys() -> None:
         request_from_keys({"workload": {}}, "a test")
 
 
-def test_a_request_of_before_there_were_blocks_has_none() -> None:
-    asked = request()
-    keys = asked.keys()
-    del keys["alternates"]
-    assert request_from_keys(keys, "a test") == replace(asked, alternates=False)
-    gpu = ScriptedProfiles()
-    profile(gpu, request_from_keys(keys, "a test"), Notes())
-    assert len(gpu.asked) == 6 * 4 + 2
-
-
 def test_a_path_without_its_platform_is_refused() -> None:
     with pytest.raises(UsageError, match="calibrated for path 'host', not 'peer'"):
         request(path="peer")
@@ -132,16 +139,35 @@ def test_predictions_are_those_of_the_audit() -> None:
     assert found.simulated.residual_ns >= 0
 
 
+def replayed(*times_ns: tuple[Implementation, float], label: str = "") -> list[Outcome]:
+    """Replays in turn."""
+    return [Outcome(label, one, ReplayFigures(10, ns), Verification(0, 0)) for one, ns in times_ns]
+
+
+def block(implementation: Implementation, *times_ns: float, label: str = "") -> list[Outcome]:
+    """An implementation between attentions."""
+    order: tuple[Implementation, ...] = ("attention", implementation, implementation, "attention")
+    return replayed(*zip(order, times_ns, strict=True), label=label)
+
+
 def concluded(
     asked: ProfileRequest, times_ns: dict[int | None, dict[Implementation, float]]
 ) -> ProfileResult:
-    """A result with three equal samples of each time."""
+    """A result of three equal blocks of each time beside that of the attention."""
     outcomes = [
-        Outcome(asked.case_at(value).label, one, ReplayFigures(10, time_ns), Verification(0, 0))
+        outcome
         for value, times in times_ns.items()
-        for one, time_ns in times.items()
         for _ in range(3)
+        for one, ns in times.items()
+        if one != "attention"
+        for outcome in block(
+            one, times["attention"], ns, ns, times["attention"], label=asked.case_at(value).label
+        )
     ]
+    return conclude_of(asked, outcomes)
+
+
+def conclude_of(asked: ProfileRequest, outcomes: list[Outcome]) -> ProfileResult:
     predictions = dict.fromkeys(asked.values())
     return conclude(asked, outcomes, predictions, run_id="run", device="GPU", device_name="GPU")
 
@@ -157,46 +183,47 @@ def test_the_paper_s_hiding_and_speedup() -> None:
     assert point.ideal_speedup() is None
 
 
-def test_residuals_are_of_one_repeat_each_so_that_drifting_clocks_drop_out() -> None:
-    asked = request()
-    outcomes = [
-        Outcome("", one, ReplayFigures(10, (100.0 + beyond) * clock), Verification(0, 0))
-        for clock in (1.0, 1.2, 1.5)
-        for one, beyond in (("attention", 0.0), ("fused", 2.0), ("serial-direct", 10.0))
-    ]
-    (point,) = conclude(asked, outcomes, {None: None}, run_id="run", device="GPU", device_name="GPU").points
+def test_residuals_are_of_one_block_each_so_that_drifting_clocks_drop_out() -> None:
+    """T_FA = 100, E_res = 2 and a serial version's 10, at clocks that drift within blocks and over them."""
+    outcomes = replayed(("all-to-all", 12.0))
+    for clock in (1.0, 1.2, 1.5):
+        for one, beyond in (("fused", 2.0), ("serial-direct", 10.0)):
+            times = (100.0, 100.0 + beyond, 100.0 + beyond, 100.0)
+            outcomes += block(one, *(time * clock + 5.0 * place for place, time in enumerate(times)))
+    (point,) = conclude_of(request(), outcomes).points
     assert point.residual_ns() == pytest.approx(2.4)
     assert point.hiding_ratio("serial-direct") == pytest.approx(0.8)
-    low, high = point.residual_ci95_ns() or (0.0, 0.0)
-    assert (low, high) == pytest.approx((2.0, 3.0))
+    assert point.residual_ci95_ns() == pytest.approx((2.0, 3.0))
     assert not point.is_hidden()
+    alone_ns = median(100.0 * clock + at for clock in (1, 1.2, 1.5) for at in (0, 15))
+    assert point.time_ns("attention") == pytest.approx(alone_ns)
+    assert point.time_ns("fused") == pytest.approx(alone_ns + 2.4)
+    assert point.time_ns("all-to-all") == 12.0
 
 
-def test_the_residual_is_that_of_the_blocks_whatever_the_balanced_order_did_to_clocks() -> None:
-    """T_FA = 100, E_res = 2; clocks rise behind an All-to-All, and fall steadily over the blocks."""
-    balanced_ns: dict[Implementation, float] = {"attention": 100.0, "fused": 97.0, "serial-direct": 110.0}
-    times = [(one, time_ns) for _ in range(3) for one, time_ns in balanced_ns.items()]
-    slower = iter(range(12))
-    for _ in range(3):
-        for one, time_ns in (("attention", 100.0), ("fused", 102.0), ("fused", 102.0), ("attention", 100.0)):
-            times.append((one, time_ns + 5 * next(slower)))
-    outcomes = [Outcome("", one, ReplayFigures(10, time_ns), Verification(0, 0)) for one, time_ns in times]
+def test_a_block_that_was_broken_off_does_not_count() -> None:
+    whole = block("fused", 100.0, 103.0, 103.0, 100.0)
+    for left in range(1, 4):
+        (point,) = conclude_of(request(), [*whole, *block("fused", 100.0, 120.0, 120.0, 100.0)[:left]]).points
+        assert point.beyond_ns == {"fused": [3.0]}
+    (point,) = conclude_of(request(), whole[:3]).points
+    assert point.residual_ns() is None
+    assert (point.time_ns("attention"), point.time_ns("fused")) == (100.0, 103.0)
+    assert point.time_ns("serial-copy") is None
 
-    def point(made: int) -> PointResult:
-        found = conclude(
-            request(), outcomes[:made], {None: None}, run_id="run", device="GPU", device_name="GPU"
+
+def test_residuals_of_a_run_without_blocks_are_of_one_repeat_each() -> None:
+    outcomes = [
+        outcome
+        for clock in (1.0, 1.2, 1.5)
+        for outcome in replayed(
+            ("attention", 100.0 * clock), ("serial-direct", 110.0 * clock), ("fused", 102.0 * clock)
         )
-        return found.points[0]
-
-    whole = point(len(outcomes))
-    assert whole.residual_ns() == pytest.approx(2.0)
-    assert whole.residual_ci95_ns() == pytest.approx((2.0, 2.0))
-    assert whole.keys()["residual_samples_ns"] == pytest.approx([2.0] * 3)
-    assert (whole.time_ns("attention"), whole.time_ns("fused")) == (100.0, 97.0)
-    assert whole.hiding_ratio("serial-direct") == pytest.approx(0.8)
-    # Stopped within the last block, and before the first: what is whole counts.
-    assert point(len(outcomes) - 1).keys()["residual_samples_ns"] == pytest.approx([2.0] * 2)
-    assert point(9).residual_ns() == pytest.approx(-3.0)
+    ]
+    (point,) = conclude_of(request(bracketed=False), [*outcomes, *replayed(("attention", 90.0))]).points
+    assert point.beyond_ns["fused"] == pytest.approx([2.0, 2.4, 3.0])
+    assert point.hiding_ratio("serial-direct") == pytest.approx(0.8)
+    assert "all-to-all" not in point.beyond_ns
 
 
 def test_there_is_nothing_to_hide_where_serial_takes_no_longer() -> None:

@@ -1,13 +1,13 @@
-"""The launches of a profile run: each implementation checked, then timed in balanced order, then recorded.
+"""The launches of a profile run: each implementation checked, then timed between attentions, then recorded.
 
-Between timing and recording the fused kernel alternates with the attention alone. Their difference E_res is a
-few percent of either, and so is what the clocks of a GPU at its power limit owe to the kernels of the last
-tenths of a second: next to each other alone both find the same clocks.
+E_res is a difference of times of which it is a few percent, and so is what the clocks of a GPU at its power
+limit owe to the kernels of the last tenths of a second. So an implementation is compared within a block of
+four replays: the attention alone, twice itself, the attention alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import closing
 from typing import Protocol
 
@@ -15,6 +15,7 @@ from xstage_tune.devices.attention_check import TOLERANCE
 from xstage_tune.devices.attention_profiles import (
     IMPLEMENTATIONS,
     RECORDED,
+    SERIAL,
     CheckFigures,
     Implementation,
     ProfileCase,
@@ -24,11 +25,11 @@ from xstage_tune.devices.attention_profiles import (
 from xstage_tune.devices.base import Verification
 from xstage_tune.devices.requirements import require_device
 from xstage_tune.errors import FindingError
-from xstage_tune.launch_order import balanced
+from xstage_tune.launch_order import balanced, rotated
 from xstage_tune.profiling.request import ProfileRequest
 
-#: A block of the alternation, whose difference is free of clocks that drift steadily.
-ALTERNATION: tuple[Implementation, ...] = ("attention", "fused", "fused", "attention")
+#: What is timed between attentions.
+_BRACKETED: tuple[Implementation, ...] = (*SERIAL, "fused")
 
 
 class ProfileObserver(Protocol):
@@ -46,9 +47,7 @@ class ProfileObserver(Protocol):
 def profile(device: ProfileDevice, request: ProfileRequest, observer: ProfileObserver) -> None:
     """Check, time and record all implementations of all cases of a request.
 
-    Over six repeats each of the six implementations is replayed directly behind each other one, once; as many
-    blocks of the alternation follow if the request has some. Nothing is timed before every output was found
-    right.
+    Nothing is timed before every output was found right.
 
     Raises:
         UsageError: a case does not fit the kernel, the device or the platform.
@@ -57,20 +56,23 @@ def profile(device: ProfileDevice, request: ProfileRequest, observer: ProfileObs
     """
     require_device(device.describe(), request.platform, request.path)
     cases = [request.case_at(value) for value in request.values()]
-    replays = len(IMPLEMENTATIONS) * request.repeats + len(ALTERNATION) * request.blocks
-    each = len(IMPLEMENTATIONS) + replays + len(RECORDED)
+    order = replay_order(request)
+    each = len(IMPLEMENTATIONS) + len(order) + len(RECORDED)
     observer.planned(each * len(cases))
     for case in cases:
-        with closing(profile_case(device, case, request.repeats, request.blocks)) as launches:
+        with closing(profile_case(device, case, order)) as launches:
             for launch in launches:
                 observer.done(launch)
                 require_right(launch)
 
 
 def profile_case(
-    device: ProfileDevice, case: ProfileCase, repeats: int, blocks: int
+    device: ProfileDevice, case: ProfileCase, order: Sequence[Implementation]
 ) -> Generator[ProfileLaunch, None, None]:
     """The launches of one case, each as soon as it was made.
+
+    Args:
+        order: of the replays.
 
     Raises:
         UsageError, DeviceError: as :func:`profile`.
@@ -78,14 +80,26 @@ def profile_case(
     with closing(device.prepare(case)) as prepared:
         for implementation in IMPLEMENTATIONS:
             yield prepared.check(implementation)
-        for repeat in range(repeats):
-            for index in balanced(len(IMPLEMENTATIONS), repeat):
-                yield prepared.replay(IMPLEMENTATIONS[index])
-        for _ in range(blocks):
-            for implementation in ALTERNATION:
-                yield prepared.replay(implementation)
+        for implementation in order:
+            yield prepared.replay(implementation)
         for implementation in RECORDED:
             yield prepared.record(implementation)
+
+
+def replay_order(request: ProfileRequest) -> Sequence[Implementation]:
+    """The replays of a case.
+
+    In a block the clocks' steady drift drops out, and since blocks begin and end with the attention, none
+    inherits another's clocks. The All-to-All alone, which leaves a GPU cool, comes before them all.
+    """
+    if not request.bracketed:
+        turns = (balanced(len(IMPLEMENTATIONS), repeat) for repeat in range(request.repeats))
+        return [IMPLEMENTATIONS[index] for turn in turns for index in turn]
+    order: list[Implementation] = ["all-to-all"] * request.repeats
+    for repeat in range(request.repeats):
+        for index in rotated(len(_BRACKETED), repeat):
+            order += ["attention", _BRACKETED[index], _BRACKETED[index], "attention"]
+    return order
 
 
 def require_right(checked: ProfileLaunch) -> None:

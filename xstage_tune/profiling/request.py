@@ -25,12 +25,12 @@ class ProfileRequest:
     Args:
         platform: calibrated, of that path: what the predictions rest on.
         path: of the remote ranks' buffers.
-        repeats: replays of each implementation in balanced order.
+        repeats: blocks in which an implementation is timed, twice in each.
         seed: of the inputs, and of the simulator's start times.
         sweep: of tokens; None for the workload's own.
         platform_recorded: whether the platform is the one that a replayed recording was made with.
-        alternates: whether fused kernel and attention are timed next to each other as well; recordings and
-            stored runs from before that was done do not.
+        bracketed: whether implementations are timed in blocks, between attentions. Recordings and stored runs
+            from before that have a replay of each in a repeat, in balanced order.
 
     Raises:
         UsageError: two of them do not go together.
@@ -44,7 +44,7 @@ class ProfileRequest:
     seed: int = 0
     sweep: Sweep | None = None
     platform_recorded: bool = False
-    alternates: bool = True
+    bracketed: bool = True
 
     def __post_init__(self) -> None:
         require_platform_path(self.platform, self.path)
@@ -58,11 +58,6 @@ class ProfileRequest:
     def predicted(self) -> bool:
         """Whether the platform speaks of these stores: it does not of the local control, or of none."""
         return self.path == self.platform.path and self.workload.output_remote_fraction > 0
-
-    @property
-    def blocks(self) -> int:
-        """Blocks of the fused kernel next to the attention alone; one gives one difference."""
-        return self.repeats if self.alternates else 0
 
     def values(self) -> tuple[int | None, ...]:
         """Tokens of the sweep; one None without a sweep."""
@@ -99,7 +94,7 @@ class ProfileRequest:
             "seed": self.seed,
             "sweep": sweep_keys(self.sweep),
             "platform_recorded": self.platform_recorded,
-            "alternates": self.alternates,
+            "bracketed": self.bracketed,
         }
 
 
@@ -122,7 +117,7 @@ def request_from_keys(keys: Mapping[str, Any], origin: str) -> ProfileRequest:
             seed=keys["seed"],
             sweep=sweep_from_keys(keys["sweep"]),
             platform_recorded=bool(keys.get("platform_recorded", False)),
-            alternates=bool(keys.get("alternates", False)),
+            bracketed=bool(keys.get("bracketed", False)),
         )
     except UsageError as error:
         where = "" if error.message.startswith(origin) else f"{origin}: "

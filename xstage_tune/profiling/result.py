@@ -71,9 +71,8 @@ class PointResult:
 
     Args:
         value: tokens of the sweep; None without one.
-        checks, samples, spans: those that were made; an interrupted run has fewer. Samples are of the replays
-            in balanced order.
-        blocks_ns: E_res by each block of fused kernel and attention next to each other.
+        checks, samples, spans: those that were made; an interrupted run has fewer.
+        beyond_ns: what an implementation takes beyond the attention alone, by every block that is whole.
         prediction: None where the platform does not speak of the stores.
     """
 
@@ -81,22 +80,22 @@ class PointResult:
     case: ProfileCase
     checks: Mapping[Implementation, tuple[CheckFigures, Verification]]
     samples: Mapping[Implementation, Sequence[ReplayFigures]]
-    blocks_ns: Sequence[float]
+    beyond_ns: Mapping[Implementation, Sequence[float]]
     spans: Mapping[Implementation, SpanFigures]
     prediction: Prediction | None
 
     def time_ns(self, implementation: Implementation) -> float | None:
-        """Median over the repeats."""
-        samples = self.samples.get(implementation)
+        """T: of the median replay, or T_FA and what an implementation takes beyond it where that is known."""
+        samples, beyond_ns = self.samples.get(implementation), self.residual_ns(implementation)
+        if beyond_ns is not None:
+            alone_ns = self.time_ns("attention")
+            return None if alone_ns is None else alone_ns + beyond_ns
         return median(sample.time_ns for sample in samples) if samples else None
 
     def spread(self, implementation: Implementation) -> float | None:
-        """Range of the repeats over their median."""
-        middle = self.time_ns(implementation)
-        if not middle:
-            return None
-        times = [sample.time_ns for sample in self.samples[implementation]]
-        return (max(times) - min(times)) / middle
+        """Range of the replays over their median."""
+        times = [sample.time_ns for sample in self.samples.get(implementation, ())]
+        return (max(times) - min(times)) / median(times) if times else None
 
     def flop_per_s(self, implementation: Implementation) -> float | None:
         """Of both matrix products; None of the All-to-All alone, which computes nothing."""
@@ -106,29 +105,16 @@ class PointResult:
         return self.case.flops / time_ns * NS_PER_S
 
     def residual_ns(self, implementation: Implementation = "fused") -> float | None:
-        """What an implementation takes beyond the attention alone; of the fused one E_res.
-
-        E_res is the median over the blocks in which both are next to each other alone. Of the others, and of
-        runs without blocks, it is the median over the repeats of the difference within one: clocks that drift
-        over the run drop out.
-        """
-        differences_ns = self._differences_ns(implementation)
-        return median(differences_ns) if differences_ns else None
+        """What an implementation takes beyond the attention alone, the median; of the fused one E_res."""
+        return median(self.beyond_ns[implementation]) if implementation in self.beyond_ns else None
 
     def residual_ci95_ns(self) -> tuple[float, float] | None:
-        """95% interval of E_res, by resampling the differences; None of fewer than three."""
-        differences_ns = self._differences_ns("fused")
+        """95% interval of E_res, by resampling the blocks; None of fewer than three."""
+        differences_ns = self.beyond_ns.get("fused", ())
         if len(differences_ns) < _FEWEST_FOR_INTERVAL:
             return None
         rng = generator(0, "residual")
         return interval95(resampled_quantiles(np.array(differences_ns), 0.5, rng))
-
-    def _differences_ns(self, implementation: Implementation) -> list[float]:
-        """What an implementation takes beyond the attention alone, by every block or repeat."""
-        if implementation == "fused" and self.blocks_ns:
-            return list(self.blocks_ns)
-        whole, alone = self.samples.get(implementation, ()), self.samples.get("attention", ())
-        return [one.time_ns - other.time_ns for one, other in zip(whole, alone, strict=False)]
 
     def sender_residual_ns(self) -> float | None:
         """E_res until the last store is issued, as the sender sees it, of one recorded launch of either."""
@@ -209,7 +195,6 @@ class PointResult:
                 }
                 for one, (figures, found) in self.checks.items()
             },
-            "residual_samples_ns": self._differences_ns("fused"),
             "residual_ci95_ns": self.residual_ci95_ns(),
             "residual_of_attention": self.residual_of_attention(),
             "sender_residual_ns": self.sender_residual_ns(),
@@ -248,6 +233,7 @@ class PointResult:
             "tflop_per_s": flop_per_s / _TERA if flop_per_s else None,
             "remote_bytes_per_s": self.case.remote_bytes / time_ns * NS_PER_S if moved and time_ns else None,
             "beyond_attention_ns": self.residual_ns(implementation),
+            "beyond_attention_samples_ns": list(self.beyond_ns.get(implementation, ())),
         }
 
     def _issue_ns(self, implementation: Implementation) -> float | None:
@@ -364,28 +350,44 @@ def _point(
     prediction: Prediction | None,
 ) -> PointResult:
     checks: dict[Implementation, tuple[CheckFigures, Verification]] = {}
-    replays: dict[Implementation, list[ReplayFigures]] = {}
+    samples: dict[Implementation, list[ReplayFigures]] = {}
+    in_turn: list[tuple[Implementation, float]] = []
     spans: dict[Implementation, SpanFigures] = {}
     for one in own:
         match one.figures:
             case CheckFigures():
                 checks[one.implementation] = one.figures, one.verification
             case ReplayFigures():
-                replays.setdefault(one.implementation, []).append(one.figures)
+                samples.setdefault(one.implementation, []).append(one.figures)
+                in_turn.append((one.implementation, one.figures.time_ns))
             case SpanFigures():
                 spans[one.implementation] = one.figures
-    samples = {implementation: made[: request.repeats] for implementation, made in replays.items()}
-    blocks_ns = _blocks_ns(replays, request.repeats)
-    return PointResult(value, case, checks, samples, blocks_ns, spans, prediction)
+    beyond_ns = _within_blocks(in_turn) if request.bracketed else _within_repeats(in_turn)
+    return PointResult(value, case, checks, samples, beyond_ns, spans, prediction)
 
 
-def _blocks_ns(replays: Mapping[Implementation, Sequence[ReplayFigures]], repeats: int) -> list[float]:
-    """What the fused kernel takes beyond the attention, by the blocks behind the replays in balanced order.
+def _within_blocks(in_turn: Sequence[tuple[Implementation, float]]) -> dict[Implementation, list[float]]:
+    """What is beyond the attentions around it; a block that an interrupted run broke off does not count."""
+    beyond_ns: dict[Implementation, list[float]] = {}
+    bracketed = [one for one in in_turn if one[0] != "all-to-all"]
+    for begin in range(0, len(bracketed) - 3, 4):
+        (_, before_ns), (implementation, first_ns), (_, second_ns), (_, behind_ns) = bracketed[
+            begin : begin + 4
+        ]
+        difference_ns = (first_ns + second_ns - before_ns - behind_ns) / 2
+        beyond_ns.setdefault(implementation, []).append(difference_ns)
+    return beyond_ns
 
-    A block has each twice, the one within the other; the last one of an interrupted run may lack some.
-    """
-    fused, alone = (
-        [made.time_ns for made in replays.get(one, ())[repeats:]] for one in ("fused", "attention")
-    )
-    of_blocks = zip(fused[::2], fused[1::2], alone[::2], alone[1::2], strict=False)
-    return [(first + second - before - behind) / 2 for first, second, before, behind in of_blocks]
+
+def _within_repeats(in_turn: Sequence[tuple[Implementation, float]]) -> dict[Implementation, list[float]]:
+    """What is beyond the attention of the same repeat."""
+    times_ns: dict[Implementation, list[float]] = {}
+    for implementation, time_ns in in_turn:
+        times_ns.setdefault(implementation, []).append(time_ns)
+    alone_ns = times_ns.pop("attention", [])
+    times_ns.pop("all-to-all", None)
+    differences = {
+        one: [whole - alone for whole, alone in zip(whole_ns, alone_ns, strict=False)]
+        for one, whole_ns in times_ns.items()
+    }
+    return {one: found for one, found in differences.items() if found}

@@ -93,9 +93,7 @@ def _implementations(result: ProfileResult, point: PointResult) -> TableData:
         Column("TFLOP/s", "right"), Column("beyond T_FA", "right"), Column("H of fused", "right"),
         Column("fused is faster", "right"),
     )  # fmt: skip
-    return TableData(
-        _title(result), columns, rows, (*_point_notes(point), _residual_note(result), *_notes(result))
-    )
+    return TableData(_title(result), columns, rows, (*_point_notes(point), *_notes(result)))
 
 
 def _predictions(result: ProfileResult, point: PointResult) -> TableData:
@@ -249,21 +247,13 @@ def _sweep_notes(result: ProfileResult) -> Iterator[str]:
         yield f"measured: from {ends:,} tokens on E_res surely stays within {within} of T_FA"
     elif result.points:
         yield f"measured: E_res does not surely stay within {within} of T_FA in this sweep"
-    yield f"{_residual_note(result)}; in brackets its 95% interval"
+    yield "E_res: what fused takes beyond the attention alone; in brackets its 95% interval"
     if result.request.config.hands_stores_over:
         yield "T_RS: what a consumer spends on staging, for others to store; predicted by the GPU's profile"
     yield "on the sender: E_res until the last store is issued, of a recorded launch of either"
     if result.request.predicted:
         yield _coupled_note()
         yield _platform_note(result)
-
-
-def _residual_note(result: ProfileResult) -> str:
-    """How E_res came about."""
-    blocks = result.request.blocks
-    if not blocks:
-        return "E_res: median of the differences within a repeat"
-    return f"E_res: median of {blocks} blocks in which fused kernel and attention alternate, and nothing else"
 
 
 def _point_notes(point: PointResult) -> Iterator[str]:
@@ -288,14 +278,19 @@ def _point_notes(point: PointResult) -> Iterator[str]:
 
 
 def _notes(result: ProfileResult) -> Iterator[str]:
-    yield (
-        f"{result.request.config.label}; medians of {result.request.repeats} graph replays in balanced "
-        "order, back to back, until all stores have drained"
-    )
+    yield f"{result.request.config.label}; graph replays back to back until all stores have drained"
+    repeats = result.request.repeats
+    if result.request.bracketed:
+        yield (
+            f"beyond T_FA: median of {repeats} blocks, of the attention alone, twice the implementation, and "
+            "the attention alone; T is T_FA and that"
+        )
+    else:
+        yield f"medians of {repeats} repeats in balanced order, of differences within each"
     if result.throttled_launches:
         yield (
             f"the GPU's clocks were held down in {result.throttled_launches} of {result.launches} launches: "
-            "differences of long kernels are no surer than that"
+            "times are those of a GPU at its limits"
         )
 
 
