@@ -157,6 +157,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
         ("ReplayGraph", Graph),
         ("elapsed_ns", elapsed_ns),
         ("synchronize", lambda *_: None),
+        ("time", SimpleNamespace(sleep=lambda seconds: found.queued.append("rested" if seconds else ""))),
     ):
         monkeypatch.setattr(cuda, name, fake)
     return found
@@ -233,7 +234,7 @@ def test_spans_are_of_a_recording_kernel_that_is_closed(machine: Machine) -> Non
     open_before = machine.open_kernels
     recorded = profile.record("fused")
     assert machine.open_kernels == open_before
-    assert machine.queued == ["fused"] * 3
+    assert machine.queued == ["rested", *["fused"] * 3]
     assert isinstance(recorded.figures, SpanFigures)
     assert recorded.figures.tiles == 2
     assert len(recorded.table.spans) == 2 * 2 * 3

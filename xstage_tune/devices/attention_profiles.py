@@ -222,6 +222,8 @@ class PreparedProfile(Protocol):
     def record(self, implementation: Implementation) -> ProfileLaunch:
         """Spans of the last of some launches of the recording variant of one of :data:`RECORDED`.
 
+        The device rests before, so that clocks are those of neither the replays nor the other recording.
+
         Raises:
             UsageError: the config has no recording variant that is fit to run.
             DeviceError: the launch failed.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
@@ -48,6 +49,9 @@ _LEAST_BYTES_PER_S = 1e9
 _START_TIMEOUT_S = 10.0
 #: The launch whose spans are read is the last of so many back to back, as in a replay.
 _LAUNCHES_TO_RECORD = 3
+#: Before that the GPU rests, until its clocks owe nothing to the replays, which would be in the spans of the
+#: first recording and not of the second.
+_REST_S = 0.5
 _RANK = 0
 
 
@@ -134,6 +138,7 @@ class CudaPreparedProfile:
                 self._wait(implementation, _LAUNCHES_TO_RECORD)
                 return kernel.read_spans(self._gpu.stream)
 
+            time.sleep(_REST_S)
             table, info = self._measure(implementation, "spans", run, kernel.compiled)
         figures = span_figures(table, self._case, remote=implementation == "fused")
         kept = sampled_ctas(table, staged_rows(self._case.config), MOST_SPANS)
