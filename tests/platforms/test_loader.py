@@ -202,6 +202,12 @@ class TestBadContent:
         text = f"{head}[[issue]]{entry}[[issue]]{entry}[provenance]{rest}"
         assert "issue has two entries for ('st.v4', 8, 2048)" in refusal(load_text, text)
 
+    def test_the_same_tile_twice(self, load_text: Load) -> None:
+        text = (data_dir("profiles") / "platforms" / "h200-host.toml").read_text()
+        entries = text.split("[[compute.attention]]")
+        again = "[[compute.attention]]".join([*entries[:2], *entries[1:]])
+        assert "compute: attention has two entries for ('bf16', 128, 64, 128)" in refusal(load_text, again)
+
     def test_a_capacity_law_without_its_parameter(self, load_text: Load, profile_toml: str) -> None:
         law = "[[capacity_law]]\nflavour='st.v4'\nlaw='power'\nscale_bytes=1.0\nrms_relative_error=0.0\n"
         assert "law 'power' needs the key 'exponent'" in refusal(load_text, f"{profile_toml}\n{law}")

@@ -6,6 +6,7 @@ the file and the key (see :mod:`xstage_tune.platforms.loader`).
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -254,6 +255,18 @@ class Compute(Strict):
     tensor_memory_bytes_per_sm: Tally = 0
     source: str
 
+    @model_validator(mode="after")
+    def _entries_are_distinct(self) -> Compute:
+        _require_distinct(
+            {
+                "tensor": [rate.dtype for rate in self.tensor],
+                "attention": [
+                    (tile.dtype, tile.block_m, tile.block_n, tile.head_dim) for tile in self.attention
+                ],
+            }
+        )
+        return self
+
 
 class Provenance(Strict):
     """Where the numbers come from."""
@@ -291,13 +304,23 @@ class PlatformProfile(Strict):
 
     @model_validator(mode="after")
     def _points_are_distinct(self) -> PlatformProfile:
-        keys: dict[str, list[object]] = {
-            "issue": [(point.flavour, point.producers, point.burst_bytes) for point in self.issue],
-            "capacity": [(point.flavour, point.producers) for point in self.capacity],
-            "capacity_law": [law.flavour for law in self.capacity_law],
-        }
-        for name, values in keys.items():
-            if len(values) != len(set(values)):
-                repeated = next(value for value in values if values.count(value) > 1)
-                raise ValueError(f"{name} has two entries for {repeated}")
+        _require_distinct(
+            {
+                "issue": [(point.flavour, point.producers, point.burst_bytes) for point in self.issue],
+                "capacity": [(point.flavour, point.producers) for point in self.capacity],
+                "capacity_law": [law.flavour for law in self.capacity_law],
+            }
+        )
         return self
+
+
+def _require_distinct(entries: Mapping[str, Sequence[object]]) -> None:
+    """What of each table's entries names them must name one.
+
+    Raises:
+        ValueError: two of a table have the same names.
+    """
+    for table, names in entries.items():
+        if len(names) != len(set(names)):
+            repeated = next(name for name in names if names.count(name) > 1)
+            raise ValueError(f"{table} has two entries for {repeated}")
