@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -83,6 +84,37 @@ def test_the_table_has_what_was_measured_and_predicted(
         "clocks were held down in 42",
     ):  # fmt: skip
         assert part in shown
+    assert "median of 2 blocks" in shown
+    assert "too few for an interval, which takes six" in shown
+    fused = next(line for line in shown.splitlines() if line.startswith("fused"))
+    assert "[" not in fused
+
+
+def test_six_blocks_have_an_interval(run_cli: RunCli, monkeypatch: pytest.MonkeyPatch) -> None:
+    use(monkeypatch, ScriptedProfiles())
+    shown = run_cli("profile", *SMALL, "--repeats", "6").stdout
+    fused = next(line for line in shown.splitlines() if line.startswith("fused"))
+    assert re.search(r"5\.\d+ us \[[45]\.\d, 5\.\d\]", fused)
+    assert "median of 6 blocks" in shown
+    assert "of at least 95% confidence" in shown
+
+
+@pytest.mark.parametrize(
+    # 6 checks, 3 All-to-Alls, then blocks of 4: direct, copy, permute, fused; copy, permute, fused, ...
+    ("stopped", "blocks"),
+    [(6, 0), (9 + 15, 0), (9 + 16, 1), (9 + 28, 2)],
+)
+def test_a_page_says_how_many_blocks_an_interrupted_run_came_to(
+    run_cli: RunCli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stopped: int, blocks: int
+) -> None:
+    use(monkeypatch, ScriptedProfiles(after=stopped, happening=interrupt))
+    assert run_cli("profile", *SMALL, "--repeats", "3").exit_code == 130
+    page = tmp_path / "run.html"
+    assert run_cli("report", "--run", "latest", "-o", str(page)).exit_code == 0
+    text = Page(page.read_text(encoding="utf-8")).text
+    assert f"median of {blocks} blocks" in text
+    assert ("the fused kernel takes" in text) is bool(blocks)
+    assert (f"median of {blocks}, too few for an interval" in text) is bool(blocks)
 
 
 def test_a_sweep_is_a_line_a_value_and_a_figure(run_cli: RunCli, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -236,6 +268,7 @@ def test_a_wrong_output_fails_the_run_before_anything_is_timed(
     page = tmp_path / "run.html"
     assert run_cli("report", "--run", "latest", "-o", str(page)).exit_code == 0
     assert "256 B wrong" in page.read_text()
+    assert "all implementations equal" not in page.read_text()
 
 
 def test_a_recorded_run_replays_number_for_number(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -140,6 +141,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
 
         def time_ns(self, timeout_s: float) -> float:
             assert timeout_s > 10
+            found.queued.append("replayed")
             return 5e3
 
         def close(self) -> None:
@@ -221,12 +223,26 @@ def test_a_graph_is_captured_once_after_a_launch_and_replayed(machine: Machine) 
         sample = profile.replay("serial-copy")
         assert sample.figures == ReplayFigures(launches=launches_of_replay(1e6), time_ns=5e3)
         assert machine.queued == (
-            [] if repeat else ["attention", "copy"] * 2 + ["captured", "attention", "copy"]
+            [*([] if repeat else ["attention", "copy"] * 2 + ["captured", "attention", "copy"]), "replayed"]
         )
     profile.close()
     assert machine.queued[-2:] == ["graph freed", "freed"]
     assert machine.open_kernels == 0
     profile.close()
+
+
+def test_settling_builds_every_graph_then_runs_the_attention_alone(machine: Machine) -> None:
+    profile = prepared()
+    profile.settle()
+    assert machine.queued.count("captured") == len(IMPLEMENTATIONS)
+    machine.queued.clear()
+    profile.settle()
+    # A launch takes 5 us here, and a replay is made twice.
+    launches = launches_of_replay(1e6)
+    assert machine.queued == ["replayed"] * math.ceil(100e6 / (2 * launches * 5e3))
+    machine.queued.clear()
+    profile.replay("fused")
+    assert machine.queued == ["replayed"]
 
 
 def test_spans_are_of_a_recording_kernel_that_is_closed(machine: Machine) -> None:

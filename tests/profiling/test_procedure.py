@@ -12,7 +12,6 @@ from tests.configs.cases import attention, attention_config
 from tests.profiling.gpu import ScriptedProfiles
 from xstage_tune.devices.attention_profiles import (
     IMPLEMENTATIONS,
-    SERIAL,
     CheckFigures,
     Implementation,
     ProfileLaunch,
@@ -23,6 +22,7 @@ from xstage_tune.emulation.sweep import parse_sweep
 from xstage_tune.errors import FindingError, UsageError
 from xstage_tune.launch_order import balanced
 from xstage_tune.platforms.loader import load_platform
+from xstage_tune.profiling.comparison import COMPARED, block
 from xstage_tune.profiling.prediction import predict
 from xstage_tune.profiling.procedure import profile, require_right
 from xstage_tune.profiling.request import ProfileRequest, request_from_keys
@@ -60,11 +60,13 @@ def test_all_is_checked_then_timed_between_attentions_then_recorded() -> None:
     asked = [(what, one) for _, one, what in gpu.asked]
     assert asked[:6] == [("check", one) for one in IMPLEMENTATIONS]
     assert asked[6:9] == [("replay", "all-to-all")] * 3
-    blocks = [[one for _, one in asked[begin : begin + 4]] for begin in range(9, len(asked) - 2, 4)]
-    assert all(block == ["attention", block[1], block[1], "attention"] for block in blocks)
-    turns = [[block[1] for block in blocks[begin : begin + 4]] for begin in (0, 4, 8)]
-    assert all(sorted(turn) == sorted((*SERIAL, "fused")) for turn in turns)
+    begins = list(range(9, len(asked) - 2, 4))
+    blocks = [tuple(one for _, one in asked[begin : begin + 4]) for begin in begins]
+    assert all(names == block(names[1]) for names in blocks)
+    turns = [[names[1] for names in blocks[begin : begin + 4]] for begin in (0, 4, 8)]
+    assert all(sorted(turn) == sorted(COMPARED) for turn in turns)
     assert len({turn[0] for turn in turns}) == 3
+    assert gpu.settled_before == begins
     assert asked[-2:] == [("spans", "attention"), ("spans", "fused")]
     assert gpu.open_cases == 0
 
@@ -78,6 +80,7 @@ def test_a_request_of_before_there_were_blocks_has_its_balanced_order() -> None:
     gpu = ScriptedProfiles()
     profile(gpu, former, Notes())
     assert len(gpu.asked) == 6 * 4 + 2
+    assert gpu.settled_before == []
     for repeat in range(3):
         turn = [one for _, one, _ in gpu.asked[6 * (repeat + 1) : 6 * (repeat + 2)]]
         assert turn == [IMPLEMENTATIONS[index] for index in balanced(6, repeat)]
@@ -144,23 +147,22 @@ def replayed(*times_ns: tuple[Implementation, float], label: str = "") -> list[O
     return [Outcome(label, one, ReplayFigures(10, ns), Verification(0, 0)) for one, ns in times_ns]
 
 
-def block(implementation: Implementation, *times_ns: float, label: str = "") -> list[Outcome]:
+def block_of(implementation: Implementation, *times_ns: float, label: str = "") -> list[Outcome]:
     """An implementation between attentions."""
-    order: tuple[Implementation, ...] = ("attention", implementation, implementation, "attention")
-    return replayed(*zip(order, times_ns, strict=True), label=label)
+    return replayed(*zip(block(implementation), times_ns, strict=True), label=label)
 
 
 def concluded(
     asked: ProfileRequest, times_ns: dict[int | None, dict[Implementation, float]]
 ) -> ProfileResult:
-    """A result of three equal blocks of each time beside that of the attention."""
+    """A result of as many equal blocks as are asked for of each time beside that of the attention."""
     outcomes = [
         outcome
         for value, times in times_ns.items()
-        for _ in range(3)
+        for _ in range(asked.repeats)
         for one, ns in times.items()
         if one != "attention"
-        for outcome in block(
+        for outcome in block_of(
             one, times["attention"], ns, ns, times["attention"], label=asked.case_at(value).label
         )
     ]
@@ -183,33 +185,39 @@ def test_the_paper_s_hiding_and_speedup() -> None:
     assert point.ideal_speedup() is None
 
 
-def test_residuals_are_of_one_block_each_so_that_drifting_clocks_drop_out() -> None:
+def test_residuals_are_of_one_block_each_and_times_of_the_replays_themselves() -> None:
     """T_FA = 100, E_res = 2 and a serial version's 10, at clocks that drift within blocks and over them."""
     outcomes = replayed(("all-to-all", 12.0))
     for clock in (1.0, 1.2, 1.5):
-        for one, beyond in (("fused", 2.0), ("serial-direct", 10.0)):
+        for one, beyond, cooler in (("fused", 2.0, 1.0), ("serial-direct", 10.0, 0.9)):
             times = (100.0, 100.0 + beyond, 100.0 + beyond, 100.0)
-            outcomes += block(one, *(time * clock + 5.0 * place for place, time in enumerate(times)))
+            outcomes += block_of(
+                one, *(time * clock * cooler + 5.0 * place for place, time in enumerate(times))
+            )
     (point,) = conclude_of(request(), outcomes).points
     assert point.residual_ns() == pytest.approx(2.4)
-    assert point.hiding_ratio("serial-direct") == pytest.approx(0.8)
-    assert point.residual_ci95_ns() == pytest.approx((2.0, 3.0))
-    assert not point.is_hidden()
-    alone_ns = median(100.0 * clock + at for clock in (1, 1.2, 1.5) for at in (0, 15))
-    assert point.time_ns("attention") == pytest.approx(alone_ns)
-    assert point.time_ns("fused") == pytest.approx(alone_ns + 2.4)
+    assert point.hiding_ratio("serial-direct") == pytest.approx(1 - 2.4 / (10 * 1.2 * 0.9))
+    # The attentions around fused; the others ran on a cooler GPU.
+    assert point.time_ns("attention") == pytest.approx(median([100, 115, 120, 135, 150, 165]))
+    assert point.time_ns("fused") == pytest.approx(median([107, 112, 127.4, 132.4, 158, 163]))
+    direct = [110 * 0.9 * clock + at for clock in (1, 1.2, 1.5) for at in (5, 10)]
+    assert point.time_ns("serial-direct") == pytest.approx(median(direct))
+    assert point.speedup("serial-direct") == pytest.approx(median(direct) / 129.9)
+    assert point.spread("fused") == pytest.approx((163 - 107) / 129.9)
     assert point.time_ns("all-to-all") == 12.0
+    keys = point.keys()["implementations"]
+    assert keys["fused"]["beyond_attention_ns"] == pytest.approx(2.4)
+    assert keys["attention"]["samples_ns"][2] == pytest.approx(90.0)
 
 
-def test_a_block_that_was_broken_off_does_not_count() -> None:
-    whole = block("fused", 100.0, 103.0, 103.0, 100.0)
-    for left in range(1, 4):
-        (point,) = conclude_of(request(), [*whole, *block("fused", 100.0, 120.0, 120.0, 100.0)[:left]]).points
-        assert point.beyond_ns == {"fused": [3.0]}
+def test_an_interrupted_run_says_what_its_whole_blocks_do() -> None:
+    whole = block_of("fused", 100.0, 103.0, 103.0, 100.0)
+    (point,) = conclude_of(request(), [*whole, *block_of("fused", 100.0, 120.0, 120.0, 100.0)[:3]]).points
+    assert point.beyond_ns("fused") == [3.0]
     (point,) = conclude_of(request(), whole[:3]).points
     assert point.residual_ns() is None
     assert (point.time_ns("attention"), point.time_ns("fused")) == (100.0, 103.0)
-    assert point.time_ns("serial-copy") is None
+    assert (point.time_ns("serial-copy"), point.spread("serial-copy")) == (None, None)
 
 
 def test_residuals_of_a_run_without_blocks_are_of_one_repeat_each() -> None:
@@ -217,13 +225,23 @@ def test_residuals_of_a_run_without_blocks_are_of_one_repeat_each() -> None:
         outcome
         for clock in (1.0, 1.2, 1.5)
         for outcome in replayed(
-            ("attention", 100.0 * clock), ("serial-direct", 110.0 * clock), ("fused", 102.0 * clock)
+            ("attention", 100.0 * clock), ("all-to-all", 9.0), ("serial-direct", 110.0 * clock),
+            ("fused", 102.0 * clock),
         )
-    ]
-    (point,) = conclude_of(request(bracketed=False), [*outcomes, *replayed(("attention", 90.0))]).points
-    assert point.beyond_ns["fused"] == pytest.approx([2.0, 2.4, 3.0])
+    ]  # fmt: skip
+    asked = request(bracketed=False)
+    (point,) = conclude_of(asked, [*outcomes, *replayed(("attention", 90.0))]).points
+    assert point.beyond_ns("fused") == pytest.approx([2.0, 2.4, 3.0])
+    assert point.beyond_ns("all-to-all") == []
     assert point.hiding_ratio("serial-direct") == pytest.approx(0.8)
-    assert "all-to-all" not in point.beyond_ns
+    assert (point.time_ns("attention"), point.time_ns("fused")) == (120.0, pytest.approx(122.4))
+    (point,) = conclude_of(asked, replayed(("fused", 102.0))).points
+    assert (point.residual_ns(), point.time_ns("fused")) == (None, 102.0)
+
+
+def test_replays_in_no_blocks_are_of_another_version() -> None:
+    with pytest.raises(UsageError, match="replays of another version: attention, fused, attention, fused"):
+        conclude_of(request(), replayed(*[("attention", 100.0), ("fused", 102.0)] * 2))
 
 
 def test_there_is_nothing_to_hide_where_serial_takes_no_longer() -> None:
@@ -237,12 +255,26 @@ def test_there_is_nothing_to_hide_where_serial_takes_no_longer() -> None:
     ("shares", "ends"), [((0.3, 0.1, 0.01, 0.0), 4096), ((0.01, 0.1, 0.01, 0.03), None), ((0.02,) * 4, 1024)]
 )
 def test_where_the_residual_ends_in_a_sweep(shares: tuple[float, ...], ends: int | None) -> None:
-    asked = request(sweep=parse_sweep("tokens=1024,2048,4096,8192"))
+    asked = request(sweep=parse_sweep("tokens=1024,2048,4096,8192"), repeats=6)
     times: dict[int | None, dict[Implementation, float]] = {
         value: {"attention": 1000.0, "fused": 1000.0 * (1 + share)}
         for value, share in zip(asked.values(), shares, strict=True)
     }
     assert concluded(asked, times).residual_ends_tokens() == ends
+    # What a sweep that was stopped did not come to is not known.
+    del times[8192]
+    assert concluded(asked, times).residual_ends_tokens() is None
+
+
+@pytest.mark.parametrize(("blocks", "last", "hidden"), [(6, 1.0, True), (6, 21.0, False), (5, 1.0, False)])
+def test_nothing_is_sure_of_few_blocks_or_with_one_beyond_the_limit(
+    blocks: int, last: float, hidden: bool
+) -> None:
+    beyond = [*([1.0] * (blocks - 1)), last]
+    outcomes = [one for add in beyond for one in block_of("fused", 1000.0, 1000 + add, 1000 + add, 1000.0)]
+    (point,) = conclude_of(request(repeats=blocks), outcomes).points
+    assert point.residual_ns() == 1.0
+    assert point.is_hidden() is hidden
 
 
 def test_an_interrupted_run_has_what_it_came_to() -> None:

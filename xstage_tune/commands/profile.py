@@ -51,7 +51,7 @@ def profile(
         ),
     ] = None,
     repeats: Annotated[
-        int, typer.Option(min=1, max=1000, help="Blocks in which an implementation is timed, twice.")
+        int, typer.Option(min=1, max=1000, help="Blocks of each implementation; six or more give intervals.")
     ] = 12,
     seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Of the inputs.")] = 0,
     overrides: SetOption = None,
@@ -62,9 +62,9 @@ def profile(
 ) -> None:
     """Time the fused FlashAttention-A2A beside the attention alone and three serial versions.
 
-    CUDA-graph replays back to back, each between two of the attention alone, outputs checked before. E_res,
-    hiding ratio and speedups, spans of a recording build, and what the calibrated platform predicts of each.
-    A sweep of tokens draws E_res against M, as the paper's Figure 11.
+    Outputs are checked, then launches timed back to back in CUDA graphs, in blocks of the attention, twice an
+    implementation, and the attention. E_res, hiding ratio and speedups, spans of a recording build, and what
+    the calibrated platform predicts of each. A sweep of tokens draws E_res against M: the paper's Figure 11.
     """
     from xstage_tune.devices.open_profiles import parse_spec
     from xstage_tune.profiling.options import ProfileOptions

@@ -1,21 +1,21 @@
 """The launches of a profile run: each implementation checked, then timed between attentions, then recorded.
 
-E_res is a difference of times of which it is a few percent, and so is what the clocks of a GPU at its power
-limit owe to the kernels of the last tenths of a second. So an implementation is compared within a block of
-four replays: the attention alone, twice itself, the attention alone.
+E_res is a difference of two times, a few percent of either. On a GPU at its power limit times move by as much
+with what ran in the tenths of a second before. So an implementation is compared with the attention alone
+within a block of four replays, before which the GPU gets used to the attention.
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from typing import Protocol
 
 from xstage_tune.devices.attention_check import TOLERANCE
 from xstage_tune.devices.attention_profiles import (
     IMPLEMENTATIONS,
     RECORDED,
-    SERIAL,
     CheckFigures,
     Implementation,
     ProfileCase,
@@ -26,10 +26,8 @@ from xstage_tune.devices.base import Verification
 from xstage_tune.devices.requirements import require_device
 from xstage_tune.errors import FindingError
 from xstage_tune.launch_order import balanced, rotated
+from xstage_tune.profiling.comparison import COMPARED, block
 from xstage_tune.profiling.request import ProfileRequest
-
-#: What is timed between attentions.
-_BRACKETED: tuple[Implementation, ...] = (*SERIAL, "fused")
 
 
 class ProfileObserver(Protocol):
@@ -57,7 +55,7 @@ def profile(device: ProfileDevice, request: ProfileRequest, observer: ProfileObs
     require_device(device.describe(), request.platform, request.path)
     cases = [request.case_at(value) for value in request.values()]
     order = replay_order(request)
-    each = len(IMPLEMENTATIONS) + len(order) + len(RECORDED)
+    each = len(IMPLEMENTATIONS) + order.replays + len(RECORDED)
     observer.planned(each * len(cases))
     for case in cases:
         with closing(profile_case(device, case, order)) as launches:
@@ -67,12 +65,9 @@ def profile(device: ProfileDevice, request: ProfileRequest, observer: ProfileObs
 
 
 def profile_case(
-    device: ProfileDevice, case: ProfileCase, order: Sequence[Implementation]
+    device: ProfileDevice, case: ProfileCase, order: ReplayOrder
 ) -> Generator[ProfileLaunch, None, None]:
     """The launches of one case, each as soon as it was made.
-
-    Args:
-        order: of the replays.
 
     Raises:
         UsageError, DeviceError: as :func:`profile`.
@@ -80,26 +75,41 @@ def profile_case(
     with closing(device.prepare(case)) as prepared:
         for implementation in IMPLEMENTATIONS:
             yield prepared.check(implementation)
-        for implementation in order:
+        for implementation in order.alone:
             yield prepared.replay(implementation)
+        for implementation in order.bracketed:
+            prepared.settle()
+            for one in block(implementation):
+                yield prepared.replay(one)
         for implementation in RECORDED:
             yield prepared.record(implementation)
 
 
-def replay_order(request: ProfileRequest) -> Sequence[Implementation]:
+@dataclass(frozen=True, slots=True)
+class ReplayOrder:
     """The replays of a case.
 
-    In a block the clocks' steady drift drops out, and since blocks begin and end with the attention, none
-    inherits another's clocks. The All-to-All alone, which leaves a GPU cool, comes before them all.
+    Args:
+        alone: of which each is made for itself, before the others.
+        bracketed: of which each is a block.
     """
+
+    alone: Sequence[Implementation]
+    bracketed: Sequence[Implementation] = ()
+
+    @property
+    def replays(self) -> int:
+        return len(self.alone) + sum(len(block(one)) for one in self.bracketed)
+
+
+def replay_order(request: ProfileRequest) -> ReplayOrder:
+    """Blocks of every compared implementation, behind the All-to-All alone, which leaves a GPU cool."""
+    repeats = range(request.repeats)
     if not request.bracketed:
-        turns = (balanced(len(IMPLEMENTATIONS), repeat) for repeat in range(request.repeats))
-        return [IMPLEMENTATIONS[index] for turn in turns for index in turn]
-    order: list[Implementation] = ["all-to-all"] * request.repeats
-    for repeat in range(request.repeats):
-        for index in rotated(len(_BRACKETED), repeat):
-            order += ["attention", _BRACKETED[index], _BRACKETED[index], "attention"]
-    return order
+        turns = [balanced(len(IMPLEMENTATIONS), repeat) for repeat in repeats]
+        return ReplayOrder([IMPLEMENTATIONS[index] for turn in turns for index in turn])
+    turns = [rotated(len(COMPARED), repeat) for repeat in repeats]
+    return ReplayOrder(["all-to-all" for _ in repeats], [COMPARED[index] for turn in turns for index in turn])
 
 
 def require_right(checked: ProfileLaunch) -> None:
@@ -111,7 +121,7 @@ def require_right(checked: ProfileLaunch) -> None:
     figures, found = checked.figures, checked.verification
     if not isinstance(figures, CheckFigures):
         return
-    wrong = _complaint(figures, found)
+    wrong = complaint(figures, found)
     if not wrong:
         return
     case = checked.case
@@ -123,7 +133,7 @@ def require_right(checked: ProfileLaunch) -> None:
     )
 
 
-def _complaint(figures: CheckFigures, found: Verification) -> str:
+def complaint(figures: CheckFigures, found: Verification) -> str:
     """What is wrong with a checked output; empty where nothing is."""
     if figures.place:
         return figures.place

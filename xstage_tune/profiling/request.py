@@ -25,12 +25,12 @@ class ProfileRequest:
     Args:
         platform: calibrated, of that path: what the predictions rest on.
         path: of the remote ranks' buffers.
-        repeats: blocks in which an implementation is timed, twice in each.
+        repeats: blocks of each implementation, with two replays of it; replays of the All-to-All alone.
         seed: of the inputs, and of the simulator's start times.
         sweep: of tokens; None for the workload's own.
         platform_recorded: whether the platform is the one that a replayed recording was made with.
         bracketed: whether implementations are timed in blocks, between attentions. Recordings and stored runs
-            from before that have a replay of each in a repeat, in balanced order.
+            from before that have one replay of each a repeat, in balanced order.
 
     Raises:
         UsageError: two of them do not go together.

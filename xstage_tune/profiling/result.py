@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from statistics import median
 from typing import Any
 
-import numpy as np
-
-from xstage_tune.calibration.bootstrap import generator, interval95, resampled_quantiles
 from xstage_tune.devices.attention_profiles import (
     IMPLEMENTATIONS,
     SERIAL,
@@ -24,14 +20,21 @@ from xstage_tune.devices.base import Verification
 from xstage_tune.emulation.result import error_pct
 from xstage_tune.model import attention
 from xstage_tune.model.checks import NS_PER_S
+from xstage_tune.profiling.comparison import (
+    Comparisons,
+    median_interval95,
+    median_of,
+    within_blocks,
+    within_repeats,
+)
 from xstage_tune.profiling.prediction import Prediction
+from xstage_tune.profiling.procedure import complaint
 from xstage_tune.profiling.request import ProfileRequest
 from xstage_tune.report.emit import json_sha256
 
 _TERA = 1e12
 #: E_res at or below this part of T_FA counts as none.
 NO_RESIDUAL = 0.02
-_FEWEST_FOR_INTERVAL = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +75,7 @@ class PointResult:
     Args:
         value: tokens of the sweep; None without one.
         checks, samples, spans: those that were made; an interrupted run has fewer.
-        beyond_ns: what an implementation takes beyond the attention alone, by every block that is whole.
+        comparisons: with the attention alone, by implementation; of one that came to none maybe none.
         prediction: None where the platform does not speak of the stores.
     """
 
@@ -80,22 +83,25 @@ class PointResult:
     case: ProfileCase
     checks: Mapping[Implementation, tuple[CheckFigures, Verification]]
     samples: Mapping[Implementation, Sequence[ReplayFigures]]
-    beyond_ns: Mapping[Implementation, Sequence[float]]
+    comparisons: Comparisons
     spans: Mapping[Implementation, SpanFigures]
     prediction: Prediction | None
 
+    def times_ns(self, implementation: Implementation) -> Sequence[float]:
+        """Of its replays; of the attention those around the fused kernel, at whose clocks E_res is."""
+        around = self.comparisons.get("fused", ())
+        if implementation == "attention" and around:
+            return [time_ns for one in around for time_ns in one.attention_ns]
+        return [sample.time_ns for sample in self.samples.get(implementation, ())]
+
     def time_ns(self, implementation: Implementation) -> float | None:
-        """T: of the median replay, or T_FA and what an implementation takes beyond it where that is known."""
-        samples, beyond_ns = self.samples.get(implementation), self.residual_ns(implementation)
-        if beyond_ns is not None:
-            alone_ns = self.time_ns("attention")
-            return None if alone_ns is None else alone_ns + beyond_ns
-        return median(sample.time_ns for sample in samples) if samples else None
+        """T: median of the replays."""
+        return median_of(self.times_ns(implementation))
 
     def spread(self, implementation: Implementation) -> float | None:
         """Range of the replays over their median."""
-        times = [sample.time_ns for sample in self.samples.get(implementation, ())]
-        return (max(times) - min(times)) / median(times) if times else None
+        times_ns, middle_ns = self.times_ns(implementation), self.time_ns(implementation)
+        return (max(times_ns) - min(times_ns)) / middle_ns if middle_ns else None
 
     def flop_per_s(self, implementation: Implementation) -> float | None:
         """Of both matrix products; None of the All-to-All alone, which computes nothing."""
@@ -104,17 +110,22 @@ class PointResult:
             return None
         return self.case.flops / time_ns * NS_PER_S
 
-    def residual_ns(self, implementation: Implementation = "fused") -> float | None:
-        """What an implementation takes beyond the attention alone, the median; of the fused one E_res."""
-        return median(self.beyond_ns[implementation]) if implementation in self.beyond_ns else None
+    def beyond_ns(self, implementation: Implementation) -> Sequence[float]:
+        """What an implementation takes beyond the attention alone, by every comparison; of fused E_res."""
+        return [one.beyond_ns for one in self.comparisons.get(implementation, ())]
 
-    def residual_ci95_ns(self) -> tuple[float, float] | None:
-        """95% interval of E_res, by resampling the blocks; None of fewer than three."""
-        differences_ns = self.beyond_ns.get("fused", ())
-        if len(differences_ns) < _FEWEST_FOR_INTERVAL:
-            return None
-        rng = generator(0, "residual")
-        return interval95(resampled_quantiles(np.array(differences_ns), 0.5, rng))
+    def residual_ns(self, implementation: Implementation = "fused") -> float | None:
+        """The median of that."""
+        return median_of(self.beyond_ns(implementation))
+
+    def residual_ci95_ns(self, implementation: Implementation = "fused") -> tuple[float, float] | None:
+        """At least 95% confidence interval of the median; None of fewer than six comparisons."""
+        return median_interval95(self.beyond_ns(implementation))
+
+    @property
+    def is_right(self) -> bool:
+        """Whether every implementation's output was found right."""
+        return all(one in self.checks and not complaint(*self.checks[one]) for one in IMPLEMENTATIONS)
 
     def sender_residual_ns(self) -> float | None:
         """E_res until the last store is issued, as the sender sees it, of one recorded launch of either."""
@@ -131,7 +142,7 @@ class PointResult:
         )
 
     def speedup(self, serial: Implementation) -> float | None:
-        """Time of a serial version over that of the fused one."""
+        """Time of a serial version over that of the fused one, each at its own clocks."""
         whole, fused = self.time_ns(serial), self.time_ns("fused")
         return whole / fused if whole and fused else None
 
@@ -212,7 +223,7 @@ class PointResult:
         }
 
     def is_hidden(self) -> bool:
-        """Whether E_res is surely at most :data:`NO_RESIDUAL` of T_FA: with all of its interval."""
+        """Whether E_res is surely at most :data:`NO_RESIDUAL` of T_FA: with the upper end of its interval."""
         interval, alone = self.residual_ci95_ns(), self.time_ns("attention")
         return interval is not None and alone is not None and interval[1] <= NO_RESIDUAL * alone
 
@@ -233,7 +244,8 @@ class PointResult:
             "tflop_per_s": flop_per_s / _TERA if flop_per_s else None,
             "remote_bytes_per_s": self.case.remote_bytes / time_ns * NS_PER_S if moved and time_ns else None,
             "beyond_attention_ns": self.residual_ns(implementation),
-            "beyond_attention_samples_ns": list(self.beyond_ns.get(implementation, ())),
+            "beyond_attention_ci95_ns": self.residual_ci95_ns(implementation),
+            "beyond_attention_samples_ns": self.beyond_ns(implementation),
         }
 
     def _issue_ns(self, implementation: Implementation) -> float | None:
@@ -285,8 +297,19 @@ class ProfileResult:
     throttled_launches: int = 0
     launches: int = 0
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether fused and attention were compared at every value, as often as was asked."""
+        asked = len(self.request.values()) * self.request.repeats
+        return sum(len(point.beyond_ns("fused")) for point in self.points) == asked
+
     def residual_ends_tokens(self) -> int | None:
-        """The fewest tokens of the sweep from which on E_res is surely within :data:`NO_RESIDUAL`."""
+        """The fewest tokens of the sweep from which on E_res is surely at most :data:`NO_RESIDUAL` of T_FA.
+
+        None where there are none, or where the sweep did not come to its end.
+        """
+        if not self.is_whole:
+            return None
         ends: int | None = None
         for point in sorted(self.points, key=lambda one: one.case.tokens, reverse=True):
             if not point.is_hidden():
@@ -307,6 +330,7 @@ class ProfileResult:
             "platform": self.request.platform.name,
             "platform_sha256": json_sha256(self.request.platform),
             "points": [point.keys() for point in self.points],
+            "is_whole": self.is_whole,
             "residual_ends_tokens": self.residual_ends_tokens(),
             "throttled_launches": self.throttled_launches,
             "launches": self.launches,
@@ -350,44 +374,24 @@ def _point(
     prediction: Prediction | None,
 ) -> PointResult:
     checks: dict[Implementation, tuple[CheckFigures, Verification]] = {}
-    samples: dict[Implementation, list[ReplayFigures]] = {}
-    in_turn: list[tuple[Implementation, float]] = []
+    replays: list[tuple[Implementation, ReplayFigures]] = []
     spans: dict[Implementation, SpanFigures] = {}
     for one in own:
         match one.figures:
             case CheckFigures():
                 checks[one.implementation] = one.figures, one.verification
             case ReplayFigures():
-                samples.setdefault(one.implementation, []).append(one.figures)
-                in_turn.append((one.implementation, one.figures.time_ns))
+                replays.append((one.implementation, one.figures))
             case SpanFigures():
                 spans[one.implementation] = one.figures
-    beyond_ns = _within_blocks(in_turn) if request.bracketed else _within_repeats(in_turn)
-    return PointResult(value, case, checks, samples, beyond_ns, spans, prediction)
-
-
-def _within_blocks(in_turn: Sequence[tuple[Implementation, float]]) -> dict[Implementation, list[float]]:
-    """What is beyond the attentions around it; a block that an interrupted run broke off does not count."""
-    beyond_ns: dict[Implementation, list[float]] = {}
-    bracketed = [one for one in in_turn if one[0] != "all-to-all"]
-    for begin in range(0, len(bracketed) - 3, 4):
-        (_, before_ns), (implementation, first_ns), (_, second_ns), (_, behind_ns) = bracketed[
-            begin : begin + 4
-        ]
-        difference_ns = (first_ns + second_ns - before_ns - behind_ns) / 2
-        beyond_ns.setdefault(implementation, []).append(difference_ns)
-    return beyond_ns
-
-
-def _within_repeats(in_turn: Sequence[tuple[Implementation, float]]) -> dict[Implementation, list[float]]:
-    """What is beyond the attention of the same repeat."""
-    times_ns: dict[Implementation, list[float]] = {}
-    for implementation, time_ns in in_turn:
-        times_ns.setdefault(implementation, []).append(time_ns)
-    alone_ns = times_ns.pop("attention", [])
-    times_ns.pop("all-to-all", None)
-    differences = {
-        one: [whole - alone for whole, alone in zip(whole_ns, alone_ns, strict=False)]
-        for one, whole_ns in times_ns.items()
+    samples = {
+        one: [figures for implementation, figures in replays if implementation == one]
+        for one in dict(replays)
     }
-    return {one: found for one, found in differences.items() if found}
+    if request.bracketed:
+        comparisons = within_blocks((one, figures.time_ns) for one, figures in replays)
+    else:
+        comparisons = within_repeats(
+            {one: [sample.time_ns for sample in found] for one, found in samples.items()}
+        )
+    return PointResult(value, case, checks, samples, comparisons, spans, prediction)

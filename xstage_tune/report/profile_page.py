@@ -32,7 +32,7 @@ def _lead(run: Run, result: ProfileResult) -> tuple[str, ...]:
     request = result.request
     what = (
         f"{workload_words(request.workload)} Config {request.config.label} on {result.device_name}, path "
-        f"{request.path}; {request.repeats} replays of each implementation."
+        f"{request.path}."
     )
     answers = [run_words(run), *(_answer(point) for point in result.points[-1:])]
     return what, " ".join(part for part in answers if part)
@@ -49,8 +49,17 @@ def _answer(point: PointResult) -> str:
         faster = f"; {factor(speedup)} over serial with direct stores, of which it hides {hidden}"
     return (
         f"At {point.case.tokens:,} tokens the fused kernel takes {duration(point.time_ns('fused'))}, E_res "
-        f"{duration(round(residual_ns, 3))} ({percent(100 * share)} of T_FA){faster}."
+        f"{duration(round(residual_ns, 3))} ({percent(100 * share)} of T_FA, {_surely(point)}){faster}."
     )
+
+
+def _surely(point: PointResult) -> str:
+    """E_res as far as it is known."""
+    interval_ns, compared = point.residual_ci95_ns(), len(point.beyond_ns("fused"))
+    if interval_ns is None:
+        return f"median of {compared}, too few for an interval"
+    low, high = (duration(round(bound, 3)) for bound in interval_ns)
+    return f"95% interval {low} to {high}"
 
 
 def _blocks(run: Run, result: ProfileResult, launches: Sequence[StoredLaunch]) -> Iterator[Block]:

@@ -81,7 +81,7 @@ def _implementations(result: ProfileResult, point: PointResult) -> TableData:
             duration(point.time_ns(one)),
             _share(point.spread(one)),
             _tflop(point.flop_per_s(one)),
-            _difference(point.residual_ns(one)) if one not in ("attention", "all-to-all") else ABSENT,
+            _difference(point.residual_ns(one)) + _interval(point.residual_ci95_ns(one)),
             _share(point.hiding_ratio(one)) if one in SERIAL else ABSENT,
             factor(point.speedup(one)) if one in SERIAL else ABSENT,
         )
@@ -146,7 +146,9 @@ def _span_table(point: PointResult) -> TableData:
         Column("p50", "right"), Column("p90", "right"), Column("p99", "right"), Column("max", "right"),
     )  # fmt: skip
     dropped = sum(figures.dropped for figures in point.spans.values())
-    notes = ["of a recording build, which is never timed; T_RS of fused: of tiles with remote rows"]
+    notes = [
+        "of a recording build on a rested GPU, which is never timed; T_RS of fused: of tiles with remote rows"
+    ]
     if dropped:
         notes.append(f"{dropped:,} spans found no room in shared memory")
     return TableData("Spans", columns, tuple(rows), tuple(notes))
@@ -216,10 +218,12 @@ def _value(result: ProfileResult, point: PointResult) -> str:
 
 
 def converged_tokens(result: ProfileResult) -> float | None:
-    """M*_ub as predicted for the most tokens of the run, whose bursts are whole."""
-    predicted = [point for point in result.points if point.prediction is not None]
-    largest = max(predicted, key=lambda point: point.case.tokens, default=None)
-    return largest.prediction.closed.converged_tokens if largest and largest.prediction else None
+    """M*_ub as predicted for bursts of the most tokens asked for; None of a run that did not come there."""
+    values = result.request.values()
+    if len(result.points) < len(values):
+        return None
+    largest = max(result.points, key=lambda point: point.case.tokens)
+    return largest.prediction.closed.converged_tokens if largest.prediction else None
 
 
 def _coupled_note() -> str:
@@ -244,13 +248,12 @@ def _sweep_notes(result: ProfileResult) -> Iterator[str]:
         yield f"M*_ub = {converged:,.0f} tokens (equation 20)"
     within = percent(100 * NO_RESIDUAL, 0)
     if ends is not None:
-        yield f"measured: from {ends:,} tokens on E_res surely stays within {within} of T_FA"
-    elif result.points:
-        yield f"measured: E_res does not surely stay within {within} of T_FA in this sweep"
-    yield "E_res: what fused takes beyond the attention alone; in brackets its 95% interval"
+        yield f"measured: from {ends:,} tokens on E_res is surely at most {within} of T_FA"
+    elif result.is_whole:
+        yield f"measured: E_res does not surely stay below {within} of T_FA in this sweep"
     if result.request.config.hands_stores_over:
         yield "T_RS: what a consumer spends on staging, for others to store; predicted by the GPU's profile"
-    yield "on the sender: E_res until the last store is issued, of a recorded launch of either"
+    yield "on the sender: E_res until the last store is issued, of a recorded launch of either, GPU rested"
     if result.request.predicted:
         yield _coupled_note()
         yield _platform_note(result)
@@ -269,28 +272,34 @@ def _point_notes(point: PointResult) -> Iterator[str]:
         share = percent(100 * sender_ns / alone_ns, 1)
         yield (
             f"on the sender, until its last store is issued, fused takes {_difference(sender_ns)} more than "
-            f"the attention alone, {share} of T_FA (a recorded launch of either)"
+            f"the attention alone, {share} of T_FA (a recorded launch of either, on a rested GPU)"
         )
     check = point.checks.get("attention")
-    if check is not None and check[0].relative_error is not None:
+    if check is not None and check[0].relative_error is not None and point.is_right:
         error = f"{check[0].relative_error:.2e}"
         yield f"outputs: relative error {error} against fp32 on sampled tokens; all implementations equal"
 
 
 def _notes(result: ProfileResult) -> Iterator[str]:
-    yield f"{result.request.config.label}; graph replays back to back until all stores have drained"
-    repeats = result.request.repeats
-    if result.request.bracketed:
+    request = result.request
+    yield f"{request.config.label}; launches back to back in CUDA graphs, until all stores have drained"
+    counts = sorted({len(point.beyond_ns("fused")) for point in result.points})
+    made = " to ".join(f"{count}" for count in dict.fromkeys((counts[0], counts[-1]))) if counts else "0"
+    if request.bracketed:
         yield (
-            f"beyond T_FA: median of {repeats} blocks, of the attention alone, twice the implementation, and "
-            "the attention alone; T is T_FA and that"
+            "T: median replay, of the attention those around fused; E_res, and beyond T_FA: median of "
+            f"{made} blocks, each of the attention, twice the implementation, and the attention"
         )
     else:
-        yield f"medians of {repeats} repeats in balanced order, of differences within each"
+        yield f"T: median replay; E_res, and beyond T_FA: median of the differences within {made} repeats"
+    if any(point.residual_ci95_ns() for point in result.points):
+        yield "in brackets behind such a difference: its interval, of at least 95% confidence, in us"
+    else:
+        yield "too few for an interval, which takes six: what lies within the clocks' drift is not known"
     if result.throttled_launches:
         yield (
             f"the GPU's clocks were held down in {result.throttled_launches} of {result.launches} launches: "
-            "times are those of a GPU at its limits"
+            "times of those are of a GPU at its limits"
         )
 
 
