@@ -103,7 +103,6 @@ class ScriptedProfiles:
         self._description = description
         self.asked: list[tuple[str, str, str]] = []
         self.labels: list[str] = []
-        self.settled_before: list[int] = []
         self.open_cases = 0
         self.closed = False
 
@@ -140,9 +139,6 @@ class ScriptedProfile:
         self._replays += 1
         time_ns = 1e3 * TIMES_US[implementation] + self._replays % 7
         return self._launch(implementation, ReplayFigures(launches=40, time_ns=time_ns))
-
-    def settle(self) -> None:
-        self._device.settled_before.append(len(self._device.asked))
 
     def record(self, implementation: Implementation) -> ProfileLaunch:
         remote = implementation == "fused"

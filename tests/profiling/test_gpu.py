@@ -55,7 +55,6 @@ def test_all_outputs_are_right_before_and_after_replays(prepared: CudaPreparedPr
             checked = prepared.check(implementation)
             assert isinstance(checked.figures, CheckFigures)
             assert (checked.figures.place, checked.verification.mismatched_bytes) == ("", 0)
-        prepared.settle()
         for implementation in IMPLEMENTATIONS:
             sample = prepared.replay(implementation)
             assert isinstance(sample.figures, ReplayFigures)

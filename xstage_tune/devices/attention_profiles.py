@@ -219,14 +219,6 @@ class PreparedProfile(Protocol):
         """
         ...
 
-    def settle(self) -> None:
-        """Get the device used to the attention alone: clocks are then those of running nothing else.
-
-        Raises:
-            DeviceError: a replay failed or did not end.
-        """
-        ...
-
     def record(self, implementation: Implementation) -> ProfileLaunch:
         """Spans of the last of some launches of the recording variant of one of :data:`RECORDED`.
 

@@ -17,7 +17,6 @@ from xstage_tune.devices.attention_check import (
     sampled_tokens,
 )
 from xstage_tune.devices.attention_profiles import (
-    IMPLEMENTATIONS,
     NO_SPANS,
     NOT_VERIFIED,
     CheckFigures,
@@ -48,8 +47,6 @@ ATTENTION_SOURCE = "attention_a2a/attention.cu"
 _LEAST_FLOP_PER_S = 20e12
 _LEAST_BYTES_PER_S = 1e9
 _START_TIMEOUT_S = 10.0
-#: How long the attention runs alone before a block.
-_SETTLE_NS = 100e6
 #: The launch whose spans are read is the last of so many back to back, as in a replay.
 _LAUNCHES_TO_RECORD = 3
 #: Before that the GPU rests, until its clocks owe nothing to the replays, which would be in the spans of the
@@ -128,16 +125,6 @@ class CudaPreparedProfile:
         timeout_s = self._timeout_s(2 * graph.launches)
         time_ns, info = self._measure(implementation, "replay", lambda: graph.time_ns(timeout_s))
         return self._launch(implementation, ReplayFigures(graph.launches, time_ns), info)
-
-    def settle(self) -> None:
-        """See :class:`~xstage_tune.devices.attention_profiles.PreparedProfile`."""
-        # All of them: a graph that were built within a block would leave the GPU idle there.
-        graphs = [self._graph(implementation) for implementation in IMPLEMENTATIONS]
-        attention = graphs[IMPLEMENTATIONS.index("attention")]
-        timeout_s = self._timeout_s(2 * attention.launches)
-        busy_ns = 0.0
-        while busy_ns < _SETTLE_NS:
-            busy_ns += 2 * attention.launches * attention.time_ns(timeout_s)
 
     def record(self, implementation: Implementation) -> ProfileLaunch:
         """See :class:`~xstage_tune.devices.attention_profiles.PreparedProfile`."""
