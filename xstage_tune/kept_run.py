@@ -61,7 +61,7 @@ def kept_run(
         with recording or nullcontext() as recorded, begun as run:
             yield run, recorded
     except KeyboardInterrupt:
-        raise RunInterrupted(_interrupted(run, store), "run the same command again") from None
+        raise _interrupted(run, store, recording_asked=recording is not None) from None
 
 
 @contextmanager
@@ -101,8 +101,16 @@ def kept_launches(
         yield run, recorded
 
 
-def _interrupted(run: RunWriter | None, store: Store) -> str:
-    if run is None:
-        return "interrupted before the first launch"
-    kept = len(store.launches(run.id))  # Ctrl-C may have come between a commit and the count of the writer
-    return f"interrupted: {kept} launches are kept in run {run.id} of store {store.location}"
+def _interrupted(run: RunWriter | None, store: Store, *, recording_asked: bool) -> RunInterrupted:
+    """What to say of a run that was stopped: what is kept, and how to see it."""
+    # Ctrl-C may have come between a commit and the count of the writer.
+    kept = len(store.launches(run.id)) if run is not None else 0
+    if run is None or not kept:
+        return RunInterrupted("interrupted before the first launch", "run the same command again")
+    message = f"interrupted: {kept} launches are kept in run {run.id} of store {store.location}"
+    if recording_asked:
+        message += ", and no recording was written"
+    return RunInterrupted(
+        message,
+        f"xstage-tune report --run {run.id} -o FILE.html shows what they tell; the same command begins anew",
+    )

@@ -146,12 +146,14 @@ def check_profile(model: type[Model], data: Mapping[str, Any], origin: str) -> M
         origin: where they come from, as errors name it.
 
     Raises:
-        UsageError: they break the schema; says the key, its value and why.
+        UsageError: they break the schema; says the key, its value and why. The hint lists the keys that there
+            are where an unknown one is like none of them.
     """
     try:
         return model.model_validate(data)
     except ValidationError as error:
-        raise UsageError(f"{origin}: {_describe(error, model)}") from None
+        problem, hint = _describe(error, model)
+        raise UsageError(f"{origin}: {problem}", hint) from None
 
 
 def write_profile(profile: BaseModel, path: Path, *, force: bool = False) -> None:
@@ -186,19 +188,32 @@ def _toml_value(text: str, key: str) -> Any:
         raise UsageError(f"--set {key}: {str(error).partition(';')[0]}") from None
 
 
-def _describe(error: ValidationError, model: type[BaseModel]) -> str:
-    """The first problem in one line. An unknown key comes before the key that it was meant to be."""
+def _describe(error: ValidationError, model: type[BaseModel]) -> tuple[str, str]:
+    """The first problem in one line, and a hint.
+
+    An unknown key comes before the key that it was meant to be.
+    """
     problems = sorted(error.errors(), key=lambda problem: problem["type"] != "extra_forbidden")
     more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-    return _problem(problems[0], model) + more
+    first = problems[0]
+    if first["type"] == "extra_forbidden":
+        problem, hint = _unknown_key(first["loc"], model)
+        return problem + more, hint
+    return _problem(first) + more, ""
 
 
-def _problem(problem: ErrorDetails, model: type[BaseModel]) -> str:
-    location = problem["loc"]
-    key = _dotted(location)
-    if problem["type"] == "extra_forbidden":
-        near = _near_keys(str(location[-1]), _sibling_keys(model, location))
-        return f"unknown key '{key}'" + (f"; did you mean '{near[0]}'?" if near else "")
+def _unknown_key(location: Sequence[str | int], model: type[BaseModel]) -> tuple[str, str]:
+    """What is wrong, with the key that it is most like; where it is like none, the hint lists them."""
+    keys = _sibling_keys(model, location)
+    near = _near_key(str(location[-1]), keys)
+    problem = f"unknown key '{_dotted(location)}'"
+    if near is not None:
+        return f"{problem}; did you mean '{near}'?", ""
+    return problem, f"one of: {', '.join(keys)}" if keys else ""
+
+
+def _problem(problem: ErrorDetails) -> str:
+    key = _dotted(problem["loc"])
     if problem["type"] == "missing":
         return f"key '{key}' is missing"
     reason = problem["msg"].removeprefix("Value error, ").removeprefix("Input ")
@@ -211,10 +226,13 @@ def _problem(problem: ErrorDetails, model: type[BaseModel]) -> str:
     return f"{key} = {problem['input']!r}: {reason}"
 
 
-def _near_keys(text: str, keys: Sequence[str]) -> list[str]:
-    """Keys that begin with ``text``, else the one that is spelled most like it, if any is."""
+def _near_key(text: str, keys: Sequence[str]) -> str | None:
+    """A key that begins with ``text``, else the one spelled most like it, else the longest that begins it."""
     begun = [key for key in keys if key.startswith(text)]
-    return begun or difflib.get_close_matches(text, keys, n=1)
+    alike = begun or difflib.get_close_matches(text, keys, n=1)
+    if alike:
+        return alike[0]
+    return max((key for key in keys if text.startswith(key)), key=len, default=None)
 
 
 def _dotted(location: Sequence[str | int]) -> str:

@@ -272,6 +272,24 @@ def test_what_is_exposed_until_all_has_arrived_is_what_profile_predicts(
         assert exposed_ns[order] == pytest.approx(tiles * 32768 / drain_bytes_per_ns)
 
 
+def test_the_residual_until_arrived_says_what_it_adds(run_cli: RunCli) -> None:
+    """A burst drains while it is issued: of the last round the drain counts, and not T0 too."""
+    found = json.loads(run_cli("audit", *PAPER, "--format", "json").stdout)
+    residual_ns = found["predicted"]["piggyback"]["residual_ns"]
+    assert found["arrived_residual_ns"] == pytest.approx(residual_ns / 2 + found["last_drain_ns"])
+    words = {
+        tokens: json.loads(run_cli("audit", *PAPER, "--set", f"tokens={tokens}", "--format", "json").stdout)[
+            "basis"
+        ]["arrived_residual_ns"]["origin"]
+        for tokens in (64, 4096, 8192)
+    }
+    assert words == {
+        8192: "the residual of 1 of 2 rounds, and the last round's drain",
+        4096: "the last round's drain",
+        64: "the residual, in which the last round's drain has passed",
+    }
+
+
 def test_the_answer_of_a_study_is_audited(run_cli: RunCli, own_store: Path) -> None:
     attention = ("-w", "fa-a2a/paper", "-p", "h200-host", "--format", "json")
     best = json.loads(run_cli("search", *attention, "--trials", "3").stdout)["best"]["config"]

@@ -264,6 +264,7 @@ def test_interrupt_keeps_what_was_measured(
     )
     assert result.exit_code == 130
     assert "7 launches are kept in run cal-" in result.stderr
+    assert ", and no recording was written\n" in result.stderr
     assert not out.exists()
     assert not recording.exists()
     with Store.open(store) as opened:

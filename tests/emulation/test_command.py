@@ -339,6 +339,7 @@ def test_interrupt_keeps_what_was_measured(
     result = run_cli("emulate", *SMALL, "--record", str(recording))
     assert result.exit_code == 130
     assert "4 launches are kept in run emu-" in result.stderr
+    assert ", and no recording was written\n" in result.stderr
     assert not recording.exists()
     assert gpu.closed
     with Store.open(own_store) as opened:

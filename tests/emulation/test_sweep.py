@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from xstage_tune.emulation.sweep import parse_sweep
+from xstage_tune.emulation.sweep import SweepKey, parse_sweep
 from xstage_tune.errors import UsageError
 
 
@@ -26,7 +26,7 @@ def test_values_and_ranges(text: str, key: str, values: tuple[float, ...]) -> No
 
 def test_a_moe_layer_s_tokens_go_by_their_key_too() -> None:
     assert parse_sweep("tokens_per_rank=512,1024", moe=True) == parse_sweep("tokens=512,1024")
-    with pytest.raises(UsageError, match="'tokens_per_rank' is none of lead"):
+    with pytest.raises(UsageError, match="'tokens_per_rank' cannot be swept, only lead"):
         parse_sweep("tokens_per_rank=512")
 
 
@@ -35,8 +35,8 @@ def test_a_moe_layer_s_tokens_go_by_their_key_too() -> None:
     [
         ("lead", "not of the form key=values"),
         ("lead=", "not of the form key=values"),
-        ("=3", "'' is none of lead"),
-        ("depth=3", "'depth' is none of lead"),
+        ("=3", "'' cannot be swept, only lead"),
+        ("depth=3", "'depth' cannot be swept, only lead"),
         ("lead=8..2", "runs backwards"),
         ("lead=1..2000000000", "more than 64 values"),
         ("lead=1..40,41..80", "80 values, more than 64"),
@@ -50,6 +50,7 @@ def test_a_moe_layer_s_tokens_go_by_their_key_too() -> None:
         ("lead=nan", "must be a whole number"),
         (f"lead=1..{'9' * 5000}", "is no number"),
         ("tokens=inf", "out of range"),
+        ("tokens=2147483648", "out of range"),
         ("remote_fraction=1.5", "must be in 0 to 1"),
         ("remote_fraction=-0.1", "must be in 0 to 1"),
         ("remote_fraction=nan", "must be in 0 to 1"),
@@ -59,3 +60,18 @@ def test_what_is_no_sweep_is_refused_with_the_reason(text: str, complaint: str) 
     with pytest.raises(UsageError, match=r"^--sweep ") as refusal:
         parse_sweep(text)
     assert complaint in refusal.value.message
+
+
+@pytest.mark.parametrize(
+    ("text", "keys", "hint"),
+    [
+        ("tokens=a", ("tokens",), "for example --sweep tokens=1024,2048,4096"),
+        ("tokens=a", ("lead", "tokens"), "for example --sweep tokens=1024,2048,4096"),
+        ("lead=1..3", ("tokens",), "for example --sweep tokens=1024,2048,4096"),
+        ("lead", ("lead", "tokens"), "for example --sweep lead=1..32 or --sweep tokens=1024,2048,4096"),
+    ],
+)
+def test_the_hint_is_of_what_can_be_swept(text: str, keys: tuple[SweepKey, ...], hint: str) -> None:
+    with pytest.raises(UsageError) as refusal:
+        parse_sweep(text, keys=keys)
+    assert refusal.value.hint == hint

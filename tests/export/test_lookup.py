@@ -44,6 +44,24 @@ def test_a_folder_and_a_name_serve_too(tmp_path: Path) -> None:
     assert xstage_tune.lookup(str(tmp_path), WAN).match == "exact"
 
 
+def test_one_export_s_file_serves_too(tmp_path: Path) -> None:
+    for name, layer in {"a": FLASH, "b": WAN}.items():
+        write(tmp_path, name, tuned(layer))
+    file = tmp_path / "b.json"
+    assert xstage_tune.load_bundle(file).exports == (tuned(WAN),)
+    assert xstage_tune.lookup(str(file), WAN).match == "exact"
+    with pytest.raises(UsageError, match="no export of platform 'other' in"):
+        xstage_tune.load_bundle(file, platform="other")
+
+
+@pytest.mark.parametrize("name", ["t4.json", "tuned.h", "absent.json"])
+def test_a_file_that_is_no_export_is_refused(tmp_path: Path, name: str) -> None:
+    for other in ("t4.json", "tuned.h"):
+        (tmp_path / other).write_text('{"results": []}')
+    with pytest.raises(UsageError, match=f"no export in {tmp_path / name}"):
+        xstage_tune.load_bundle(tmp_path / name)
+
+
 def test_name_and_source_of_a_workload_do_not_matter(tmp_path: Path) -> None:
     asked = load_workload(FLASH, ["name=ours", "source=config.json", "description=same layer"])
     assert xstage_tune.lookup(bundle_of(tmp_path, a=tuned(FLASH)), asked).match == "exact"

@@ -180,7 +180,8 @@ def test_tokens_that_are_all_the_rank_s_own_have_no_prediction(
         ((*SMALL, "--set", "heads=30"), 2, "heads = 30 is not divisible by degree = 8"),
         ((*SMALL, "--set", "remote_fraction=0.3"), 2, "no whole number of ranks"),
         ((*SMALL, "--sweep", "tokens=0"), 2, "a whole number from 1 up"),
-        ((*SMALL, "--sweep", "remote_fraction=0.5"), 2, "profile sweeps tokens"),
+        ((*SMALL, "--sweep", "remote_fraction=0.5"), 2, "'remote_fraction' cannot be swept, only tokens"),
+        ((*SMALL, "--sweep", "tokens=abc"), 2, "for example --sweep tokens=1024,2048,4096\n"),
         ((*SMALL, "--config", "absent.toml"), 2, "cannot read absent.toml"),
         ((*SMALL, "--config", "study:none"), 2, "no study 'none'"),
         ((*SMALL, "--path", "peer"), 3, "no path 'peer'"),
@@ -227,6 +228,21 @@ def test_without_a_gpu_the_hint_says_what_works(run_cli: RunCli, monkeypatch: py
         assert result.exit_code == 3
         assert "no NVIDIA driver" in result.stderr
         assert "--device replay" in result.stderr
+
+
+@pytest.mark.parametrize("sweep", ["lead=1..3", "remote_fraction=0.5", "tokens=abc"])
+def test_a_wrong_sweep_is_refused_before_a_gpu_is_looked_for(
+    run_cli: RunCli, monkeypatch: pytest.MonkeyPatch, sweep: str
+) -> None:
+    from xstage_tune.devices.cuda.gpu import Gpu
+
+    def refuse(_: int) -> None:
+        raise DeviceError("no NVIDIA driver", "install it")
+
+    monkeypatch.setattr(Gpu, "open", refuse)
+    result = run_cli("profile", *SMALL, "--device", "cuda", "--sweep", sweep)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert f"--sweep {sweep}: " in result.stderr
 
 
 def test_an_older_gpu_is_refused_with_what_is_needed(
@@ -376,6 +392,7 @@ def test_every_launch_is_kept_and_shown_by_trace_and_report(
     untraced = run_cli("trace", "--run", "latest", "--launch", "7", "-o", str(tmp_path / "no.json.gz"))
     assert untraced.exit_code == 2
     assert "recorded no spans" in untraced.stderr
+    assert "try: leave out --launch" in untraced.stderr
     assert run_cli("report", "--run", "latest", "-o", str(page)).exit_code == 0
     shown = Page(page.read_text())
     assert shown.fetched == []
@@ -423,6 +440,23 @@ def test_a_sweep_s_page_has_its_figure_and_every_value(
         assert part in page.read_text()
 
 
+@pytest.mark.parametrize(
+    ("after", "words"),
+    [
+        (0, "interrupted before the first launch\n  try: run the same command again\n"),
+        (3, "interrupted: 3 launches are kept in run pro-"),
+    ],
+)
+def test_an_interrupt_speaks_of_no_recording_where_none_was_asked_for(
+    run_cli: RunCli, monkeypatch: pytest.MonkeyPatch, after: int, words: str
+) -> None:
+    use(monkeypatch, ScriptedProfiles(after=after, happening=interrupt))
+    result = run_cli("profile", *SMALL)
+    assert result.exit_code == 130
+    assert words in result.stderr
+    assert "recording" not in result.stderr
+
+
 def test_interrupt_keeps_what_was_measured(
     run_cli: RunCli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_store: Path
 ) -> None:
@@ -431,13 +465,18 @@ def test_interrupt_keeps_what_was_measured(
     result = run_cli("profile", *SMALL, "--record", str(recording))
     assert result.exit_code == 130
     assert "9 launches are kept in run pro-" in result.stderr
+    assert ", and no recording was written\n" in result.stderr
     assert not recording.exists()
     assert (gpu.closed, gpu.open_cases) == (True, 0)
     with Store.open(own_store) as opened:
-        assert opened.run().status == "interrupted"
+        run = opened.run()
+        assert run.status == "interrupted"
+    assert f"try: xstage-tune report --run {run.id} -o FILE.html shows" in result.stderr
     page = tmp_path / "run.html"
     assert run_cli("report", "--run", "latest", "-o", str(page)).exit_code == 0
     assert "interrupted" in page.read_text()
-    refused = run_cli("trace", "--run", "latest", "-o", str(tmp_path / "run.json.gz"))
-    assert refused.exit_code == 2
-    assert "recorded no spans" in refused.stderr
+    for launch in ((), ("--launch", "1")):
+        refused = run_cli("trace", "--run", "latest", *launch, "-o", str(tmp_path / "run.json.gz"))
+        assert refused.exit_code == 2
+        assert "recorded no spans" in refused.stderr
+        assert refused.stderr.endswith("try: profile again\n")

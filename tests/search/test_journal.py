@@ -147,6 +147,7 @@ def test_trials_that_a_resumed_search_does_not_come_to_still_count(store: Store)
     result = resume(store, CountingSimulator(), study_id, trials=4)
     assert result.evaluations == 11
     assert len(first.asked) == 11
+    assert result.stopped == "4 trials (0 in this run, the others in earlier ones, which made 7 more)"
 
 
 def test_a_study_of_before_tiles_were_split_is_taken_up_again(store: Store) -> None:

@@ -166,6 +166,15 @@ class TestOverrides:
     def test_a_keys_beginning_names_the_key(self) -> None:
         assert "unknown key 'tokens'; did you mean 'tokens_per_rank'?" in refusal(FLASH, "tokens=4096")
 
+    def test_a_key_that_begins_with_another_names_that(self) -> None:
+        assert "unknown key 'tokens_per_rank'; did you mean 'tokens'?" in refusal(WAN, "tokens_per_rank=5")
+
+    def test_a_key_like_no_other_lists_the_keys(self) -> None:
+        with pytest.raises(UsageError, match=r"unknown key 'zzz'$") as caught:
+            load_workload(WAN, ["zzz=1"])
+        assert caught.value.hint.startswith("one of: ")
+        assert "heads, head_dim, tokens, degree" in caught.value.hint
+
 
 class TestNames:
     def test_a_file_path_works_where_a_name_does(self, tmp_path: Path) -> None:

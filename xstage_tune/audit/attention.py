@@ -101,7 +101,10 @@ def _arrival(
     predicted: SchedulePrediction,
     rounds: int,
 ) -> Arrival:
-    """What the last round's drain adds to a residual in which its exposure counts already."""
+    """E_res of the rounds before the last; of the last, the longer of its exposure and its drain.
+
+    A burst drains while it is issued, so the two do not add.
+    """
     last_bytes = last_round_remote_bytes(config, workload, platform)
     rate = burst.drain_bytes_per_s
     last_drain = derived(
@@ -110,20 +113,27 @@ def _arrival(
         rate,
     )
 
-    def until_arrived(residual: Figure, last_ns: float) -> Figure:
+    def until_arrived(residual: Figure, last: Figure, last_words: str) -> Figure:
         of_round_ns = residual.value / rounds
-        value = residual.value - of_round_ns + max(of_round_ns, last_ns)
-        return derived(value, "the residual, and the last round's drain", residual, last_drain)
+        value = residual.value - of_round_ns + max(of_round_ns, last.value)
+        before = f"the residual of {rounds - 1:,} of {rounds:,} rounds, and " if rounds > 1 else ""
+        words = f"{before}the last round's {last_words}"
+        if last.value <= of_round_ns:
+            words = f"the residual, in which the last round's {last_words} has passed"
+        return derived(value, words, residual, last)
 
-    residual = until_arrived(predicted.residual_ns, last_drain.value)
+    residual = until_arrived(predicted.residual_ns, last_drain, "drain")
     serial = serial_drain(burst, workload.remote_bytes)
     hidden = attention.hiding_ratio(fused_ns=residual.value, attention_ns=0.0, serial_ns=serial.value)
+    last_visible = derived(
+        last_drain.value + VISIBILITY_LATENCY.value, "V/R + T_lat", last_drain, VISIBILITY_LATENCY
+    )
     return Arrival(
         last_drain_ns=last_drain,
         residual_ns=residual,
         hiding_ratio=derived(float(hidden), "equation 21, serial transfer at R", residual, serial),
         completion_coupled_residual_ns=until_arrived(
-            predicted.completion_coupled.residual_ns, last_drain.value + VISIBILITY_LATENCY.value
+            predicted.completion_coupled.residual_ns, last_visible, "V/R + T_lat"
         ),
     )
 

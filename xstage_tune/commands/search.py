@@ -70,7 +70,9 @@ def search(
     trials: Annotated[
         int | None,
         typer.Option(
-            min=1, help="Most configs to evaluate.", show_default="100; 24 in a suite; all if exhaustive"
+            min=1,
+            help="Most configs to evaluate, those of a study's earlier runs included.",
+            show_default="100; 24 in a suite; all if exhaustive",
         ),
     ] = None,
     timeout: Annotated[

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from xstage_tune.errors import UsageError
 
@@ -14,7 +14,13 @@ SweepKey = Literal["lead", "remote_fraction", "staging_depth", "tokens"]
 _RANGE = re.compile(r"(\d{1,10})\.\.(\d{1,10})")
 #: Each value is a launch of every schedule, and of every repeat.
 _MOST_VALUES = 64
-_EXAMPLE = "for example --sweep lead=1..32, or --sweep remote_fraction=0,0.25,0.5"
+#: What can be swept, and values of it as a hint gives them.
+_EXAMPLES: dict[SweepKey, str] = {
+    "lead": "1..32",
+    "remote_fraction": "0,0.25,0.5",
+    "staging_depth": "1..4",
+    "tokens": "1024,2048,4096",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,33 +49,38 @@ def sweep_from_keys(keys: Mapping[str, Any] | None) -> Sweep | None:
     return Sweep(keys["key"], tuple(keys["values"])) if keys else None
 
 
-def parse_sweep(text: str, *, moe: bool = False) -> Sweep:
+def parse_sweep(text: str, *, moe: bool = False, keys: Sequence[SweepKey] = tuple(_EXAMPLES)) -> Sweep:
     """``key=a,b,c``, and for whole numbers also ``key=a..b``, ends included.
 
     Args:
         moe: of a MoE layer, whose ``tokens`` are also known by their key, ``tokens_per_rank``.
+        keys: what the command sweeps.
 
     Raises:
         UsageError: it is not of that form; says what is wrong.
     """
     key, separator, listed = (part.strip() for part in text.partition("="))
     if not separator or not listed:
-        raise UsageError(f"--sweep {text}: not of the form key=values", _EXAMPLE)
+        raise UsageError(f"--sweep {text}: not of the form key=values", _example(keys))
     if moe and key == "tokens_per_rank":
         key = "tokens"
-    known = get_args(SweepKey)
-    if key not in known:
-        raise UsageError(f"--sweep {text}: '{key}' is none of {', '.join(known)}", _EXAMPLE)
-    values = tuple(value for part in listed.split(",") for value in _values(part.strip(), key, text))
+    swept = next((one for one in keys if one == key), None)
+    if swept is None:
+        raise UsageError(f"--sweep {text}: '{key}' cannot be swept, only {', '.join(keys)}", _example(keys))
+    values = tuple(value for part in listed.split(",") for value in _values(part.strip(), swept, text))
     if len(set(values)) < len(values):
         twice = next(value for value in values if values.count(value) > 1)
         raise UsageError(f"--sweep {text}: {twice:g} is there twice")
     if len(values) > _MOST_VALUES:
         raise UsageError(f"--sweep {text}: {len(values)} values, more than {_MOST_VALUES}", "take fewer")
-    return Sweep(next(one for one in known if one == key), values)
+    return Sweep(swept, values)
 
 
-def _values(part: str, key: str, text: str) -> tuple[float, ...]:
+def _example(keys: Sequence[SweepKey]) -> str:
+    return "for example " + " or ".join(f"--sweep {key}={_EXAMPLES[key]}" for key in keys)
+
+
+def _values(part: str, key: SweepKey, text: str) -> tuple[float, ...]:
     """One value, or those of a range."""
     if match := _RANGE.fullmatch(part):
         low, high = int(match[1]), int(match[2])
@@ -79,7 +90,7 @@ def _values(part: str, key: str, text: str) -> tuple[float, ...]:
             raise UsageError(f"--sweep {text}: the range {part} has more than {_MOST_VALUES} values")
         values = tuple(float(value) for value in range(low, high + 1))
     else:
-        values = (_number(part, text),)
+        values = (_number(part, key, text),)
     whole = key != "remote_fraction"
     for value in values:
         if whole and not (value >= 1 and value.is_integer()):
@@ -89,11 +100,11 @@ def _values(part: str, key: str, text: str) -> tuple[float, ...]:
     return values
 
 
-def _number(part: str, text: str) -> float:
+def _number(part: str, key: SweepKey, text: str) -> float:
     try:
         value = float(part)
     except ValueError:
-        raise UsageError(f"--sweep {text}: {part!r} is no number", _EXAMPLE) from None
-    if abs(value) > 2**31:  # also what is not finite
+        raise UsageError(f"--sweep {text}: {part!r} is no number", _example([key])) from None
+    if abs(value) >= 2**31:  # also what is not finite
         raise UsageError(f"--sweep {text}: {part} is out of range")
     return value

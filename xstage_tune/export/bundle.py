@@ -1,4 +1,4 @@
-"""A folder of exports, and the lookup of a workload in it while a model is being served.
+"""Exports in a folder, or one in a file, and the lookup of a workload in them while a model is being served.
 
 The rule of :meth:`Bundle.lookup`: the export of exactly this workload, else the *nearest* export of the same
 layer. The same layer means equal hidden and intermediate sizes, experts, top-k, EP degree and precision, or
@@ -122,27 +122,29 @@ class Bundle:
         return choose(_of_received(self._moe_layers[0], int(tokens.sum())), tokens)
 
 
-def load_bundle(folder: str | Path, *, platform: str | None = None) -> Bundle:
+def load_bundle(path: str | Path, *, platform: str | None = None) -> Bundle:
     """Read the JSON and TOML exports in a folder; files that are none are left out.
 
     Args:
+        path: the folder, or the file of one export.
         platform: take only the exports of the platform of this name.
 
     Raises:
         UsageError: no export, exports of several platforms or calibrations of one, two exports of one
             workload, or a file that cannot be read.
     """
+    place = Path(path).expanduser()
     found = {
-        path: tuned
-        for path in sorted(Path(folder).expanduser().glob("*"))
-        if path.suffix in _READERS and (tuned := _read(path)) is not None
+        file: tuned
+        for file in ([place] if place.is_file() else sorted(place.glob("*")))
+        if file.suffix in _READERS and (tuned := _read(file)) is not None
     }
     if platform is not None:
-        found = {path: tuned for path, tuned in found.items() if tuned.platform.name == platform}
+        found = {file: tuned for file, tuned in found.items() if tuned.platform.name == platform}
     if not found:
         of = f" of platform '{platform}'" if platform else ""
         raise UsageError(
-            f"no export{of} in {folder}", "write one: xstage-tune export --study latest --format json -o FILE"
+            f"no export{of} in {path}", "write one: xstage-tune export --study latest --format json -o FILE"
         )
     _require_one_platform(found)
     return _indexed(found)

@@ -17,11 +17,11 @@ __all__ = ["choose_schedule", "load_bundle", "lookup"]
 def lookup(bundle: Bundle | str | Path, workload: Workload | str) -> Lookup:
     """The tuned config for a workload: that of exactly this workload, else of the nearest of its layer.
 
-    :mod:`xstage_tune.export.bundle` has the rule. Under 50 us with a loaded bundle and workload; a folder, or
-    a workload's name, is read anew on every call.
+    :mod:`xstage_tune.export.bundle` has the rule. Under 50 us with a loaded bundle and workload; exports,
+    and a workload that is named, are read anew on every call.
 
     Args:
-        bundle: from :func:`load_bundle`, or a folder of exports.
+        bundle: from :func:`load_bundle`, or what it takes: a folder of exports, or the file of one.
         workload: a workload profile, its name, or a path ending in ``.toml``.
 
     Raises:
@@ -39,7 +39,7 @@ def choose_schedule(
     form (:mod:`xstage_tune.export.schedule_choice`). Under 100 us with a loaded bundle.
 
     Args:
-        bundle: from :func:`load_bundle`, or a folder of exports.
+        bundle: from :func:`load_bundle`, or what it takes: a folder of exports, or the file of one.
         tokens_per_expert: tokens of each expert on this rank, ``[local_experts]``.
         workload: which layer, where the bundle holds several.
 

@@ -12,7 +12,7 @@ from xstage_tune.configs.schema import AttentionConfig
 from xstage_tune.devices.base import DeviceDescription, StorePath
 from xstage_tune.emulation.options import choose_config
 from xstage_tune.emulation.platform_choice import choose_platform
-from xstage_tune.emulation.sweep import parse_sweep
+from xstage_tune.emulation.sweep import Sweep, parse_sweep
 from xstage_tune.errors import UsageError
 from xstage_tune.platforms.loader import load_platform
 from xstage_tune.profiling.request import ProfileRequest
@@ -60,8 +60,7 @@ def check_options(options: ProfileOptions) -> None:
     Raises:
         UsageError: a name, file or value is unknown or breaks a schema.
     """
-    if options.sweep is not None:
-        parse_sweep(options.sweep)
+    _sweep(options)
     if options.platform is not None:
         load_platform(options.platform)
     if is_file_choice(options.config):
@@ -79,7 +78,6 @@ def make_request(
     Raises:
         UsageError: a name, file or value is unknown or does not fit.
     """
-    sweep = parse_sweep(options.sweep) if options.sweep is not None else None
     platform = choose_platform(options.platform, device, options.path)
     config = choose_config(options.config, workload, platform, store)
     if not isinstance(config, AttentionConfig):
@@ -94,5 +92,10 @@ def make_request(
         path=options.path or platform.path,
         repeats=options.repeats,
         seed=options.seed,
-        sweep=sweep,
+        sweep=_sweep(options),
     )
+
+
+def _sweep(options: ProfileOptions) -> Sweep | None:
+    """The sweep, if any: profile sweeps tokens alone."""
+    return None if options.sweep is None else parse_sweep(options.sweep, keys=("tokens",))

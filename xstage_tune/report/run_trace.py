@@ -55,9 +55,10 @@ def traced_run(launches: Sequence[StoredLaunch], only: int | None) -> list[Trace
     recorded = [launch for launch in chosen if _records(launch.point)]
     if not recorded:
         what = f"launch {only} of run" if only is not None else "run"
+        others = any(_records(launch.point) for launch in launches)
         raise UsageError(
             f"{what} {launches[0].run_id} recorded no spans: checks and timed replays do not",
-            "leave out --launch, or profile again",
+            "leave out --launch to trace those that did" if others else "profile again",
         )
     return [_traced(launch) for launch in recorded]
 

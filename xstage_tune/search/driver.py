@@ -109,6 +109,7 @@ class _Search:
         self.candidates = Candidates(space, self._ranking)
         self._study = optuna.create_study(sampler=make_sampler(request.sampler, request.seed))
         self._finished = dict(journal.finished())
+        self._ran = 0
         self._margin = _FINALIST_MARGIN
         every = len(space.configs)
         self._most = request.trials or (every if request.exhaustive else min(_DEFAULT_TRIALS, every))
@@ -130,7 +131,8 @@ class _Search:
             else:
                 self._try(*proposal)
                 stopped = self._stopped(began)
-        self._adopt_finished()
+        if adopted := self._adopt_finished():
+            stopped += f" ({self._ran} in this run, the others in earlier ones, which made {adopted} more)"
         return self._result(default, heuristics, stopped)
 
     def _stopped(self, began: float) -> str | None:
@@ -230,6 +232,7 @@ class _Search:
         """Run a config and keep what came of it; None when the device cannot run it."""
         bound_ns = self.candidates.bound_ns(index)
         workload, objective = self._request.workload, self._request.objective
+        self._ran += 1
         try:
             run = self._device.run_kernel(workload, config, 1)
             if run.median_ns(objective) < self.candidates.best_ns:
@@ -248,12 +251,18 @@ class _Search:
             self.candidates.record(index, objective_ns)
         return objective_ns
 
-    def _adopt_finished(self) -> None:
-        """Count trials of an earlier run that this one did not come to: no finished trial is lost."""
+    def _adopt_finished(self) -> int:
+        """Count trials of earlier runs that this one did not come to: no finished trial is lost.
+
+        Returns:
+            How many those are.
+        """
+        before = self.candidates.tried
         for config, objective_ns in self._finished.items():
             index = self._space.index.get(config)
             if index is not None:
                 self.candidates.record(index, objective_ns)
+        return self.candidates.tried - before
 
     def _result(
         self, default: KernelConfig, heuristics: Mapping[str, KernelConfig], stopped: str | None
