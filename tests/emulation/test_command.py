@@ -249,6 +249,20 @@ def test_without_a_gpu_cuda_says_what_works(run_cli: RunCli, monkeypatch: pytest
     assert "--device replay" in result.stderr
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        ("--sweep", "heads=1,2"), ("--tile-ns", "l1=0,l2=5"), ("--set", "tokens_per_rank=0"),
+        ("--platform", "h300"), ("--config", "absent.toml"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_whatever_the_gpu_is_found_before_one_is_looked_for(
+    run_cli: RunCli, monkeypatch: pytest.MonkeyPatch, wrong: tuple[str, str]
+) -> None:
+    monkeypatch.setattr(open_skeletons, "open_cuda_skeletons", no_gpu)
+    assert run_cli("emulate", *SMALL, *wrong, "--device", "cuda").exit_code == 2
+
+
 def test_auto_without_a_gpu_simulates_and_says_so(run_cli: RunCli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(open_skeletons, "open_cuda_skeletons", no_gpu)
     result = run_cli("emulate", *SMALL, "--repeats", "1", "--format", "json")

@@ -178,10 +178,11 @@ def _emulate(
     options: EmulationOptions, spec: DeviceSpec, store: str | None, record: Path | None, force: bool
 ) -> EmulationResult:
     from xstage_tune.devices.simulator.skeletons import SimulatedSkeletons
-    from xstage_tune.emulation.options import make_request
+    from xstage_tune.emulation.options import check_options, make_request
     from xstage_tune.emulation.session import run_emulation
     from xstage_tune.store.facade import Store
 
+    check_options(options)
     gpu = _open_gpu(spec)
     with closing(gpu) if gpu else nullcontext(), Store.open(store) as kept:
         request = make_request(options, gpu.describe() if gpu else None, kept)

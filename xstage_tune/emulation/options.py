@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
-from xstage_tune.configs.choice import DEFAULT_CONFIG, study_of
+from xstage_tune.configs.choice import DEFAULT_CONFIG, is_file_choice, study_of
 from xstage_tune.configs.defaults import default_config
 from xstage_tune.configs.loader import load_config
 from xstage_tune.configs.schema import KernelConfig, MegaMoeConfig, Placement
@@ -25,6 +25,7 @@ from xstage_tune.emulation.request import (
 )
 from xstage_tune.emulation.sweep import Sweep, parse_sweep
 from xstage_tune.errors import UsageError
+from xstage_tune.platforms.loader import load_platform
 from xstage_tune.platforms.schema import PlatformProfile
 from xstage_tune.search.journal import stored_result
 from xstage_tune.store.facade import Store
@@ -60,6 +61,18 @@ class EmulationOptions:
     seed: int = 0
 
 
+def check_options(options: EmulationOptions) -> None:
+    """Refuse what is wrong with them whatever the GPU, before one is looked for.
+
+    Raises:
+        UsageError: a name, file or value is unknown or breaks a schema.
+    """
+    workload = load_workload(options.workload, options.overrides)
+    _given(options)
+    _sweep(options, workload)
+    require_readable(options.platform, options.config)
+
+
 def make_request(
     options: EmulationOptions, device: DeviceDescription | None, store: Store
 ) -> EmulationRequest:
@@ -72,10 +85,8 @@ def make_request(
     Raises:
         UsageError: a name, file or value is unknown or does not fit.
     """
-    given = parse_given(options.tile_ns) if options.tile_ns is not None else GivenTimes()
     workload = load_workload(options.workload, options.overrides)
-    moe = isinstance(workload, MoeWorkload)
-    sweep = parse_sweep(options.sweep, moe=moe) if options.sweep is not None else None
+    sweep = _sweep(options, workload)
     platform = choose_platform(options.platform, device, options.path)
     config = _config(options, workload, platform, store)
     return EmulationRequest(
@@ -85,13 +96,25 @@ def make_request(
         schedules=_schedules(options, workload, config, sweep),
         path=options.path or platform.path,
         placements=_placements(options, config),
-        given=given,
+        given=_given(options),
         dependencies=options.dependencies,
         completion_coupled=options.completion_coupled,
         repeats=options.repeats,
         seed=options.seed,
         sweep=sweep,
     )
+
+
+def require_readable(platform: str | None, config: str) -> None:
+    """Refuse a platform, or a config's file, that cannot be read.
+
+    Raises:
+        UsageError: there is no such one, or it breaks the schema.
+    """
+    if platform is not None:
+        load_platform(platform)
+    if is_file_choice(config):
+        load_config(Path(config))
 
 
 def choose_config(choice: str, workload: Workload, platform: PlatformProfile, store: Store) -> KernelConfig:
@@ -105,6 +128,16 @@ def choose_config(choice: str, workload: Workload, platform: PlatformProfile, st
     if (study := study_of(choice)) is not None:
         return stored_result(store, study).best.config
     return load_config(Path(choice))
+
+
+def _given(options: EmulationOptions) -> GivenTimes:
+    return GivenTimes() if options.tile_ns is None else parse_given(options.tile_ns)
+
+
+def _sweep(options: EmulationOptions, workload: Workload) -> Sweep | None:
+    if options.sweep is None:
+        return None
+    return parse_sweep(options.sweep, moe=isinstance(workload, MoeWorkload))
 
 
 def _config(

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-from xstage_tune.configs.choice import DEFAULT_CONFIG, is_file_choice
-from xstage_tune.configs.loader import load_config
+from xstage_tune.configs.choice import DEFAULT_CONFIG
 from xstage_tune.configs.schema import AttentionConfig
 from xstage_tune.devices.base import DeviceDescription, StorePath
-from xstage_tune.emulation.options import choose_config
+from xstage_tune.emulation.options import choose_config, require_readable
 from xstage_tune.emulation.platform_choice import choose_platform
 from xstage_tune.emulation.sweep import Sweep, parse_sweep
 from xstage_tune.errors import UsageError
-from xstage_tune.platforms.loader import load_platform
 from xstage_tune.profiling.request import ProfileRequest
 from xstage_tune.store.facade import Store
 from xstage_tune.workloads.loader import load_workload
@@ -61,10 +58,7 @@ def check_options(options: ProfileOptions) -> None:
         UsageError: a name, file or value is unknown or breaks a schema.
     """
     _sweep(options)
-    if options.platform is not None:
-        load_platform(options.platform)
-    if is_file_choice(options.config):
-        load_config(Path(options.config))
+    require_readable(options.platform, options.config)
 
 
 def make_request(
