@@ -75,7 +75,7 @@ class PointResult:
     Args:
         value: tokens of the sweep; None without one.
         checks, samples, spans: those that were made; an interrupted run has fewer.
-        comparisons: with the attention alone, by implementation; of one that came to none maybe none.
+        comparisons: with the attention alone, by implementation; one that was never compared may be absent.
         prediction: None where the platform does not speak of the stores.
     """
 
@@ -88,7 +88,7 @@ class PointResult:
     prediction: Prediction | None
 
     def times_ns(self, implementation: Implementation) -> Sequence[float]:
-        """Of its replays; of the attention those around the fused kernel, at whose clocks E_res is."""
+        """Of its replays; of the attention those around the fused kernel, whose clocks E_res has."""
         around = self.comparisons.get("fused", ())
         if implementation == "attention" and around:
             return [time_ns for one in around for time_ns in one.attention_ns]
