@@ -11,11 +11,12 @@ import pytest
 from numpy.typing import NDArray
 
 from tests.host_library import host_library
+from xstage_tune.configs.attention_budget import finishing_warpgroups
 from xstage_tune.configs.schema import AttentionConfig
 from xstage_tune.devices.cuda import attention_maps
 from xstage_tune.devices.cuda.attention_arguments import EPOCH_STATE, attention_arguments
 from xstage_tune.devices.cuda.attention_shape import AttentionShape, Destinations
-from xstage_tune.devices.cuda.attention_variants import attention_variant, finishers
+from xstage_tune.devices.cuda.attention_variants import attention_variant
 from xstage_tune.spans import LANE_DTYPE, RECORD_DTYPE, SpanTable, decode_records
 
 #: The bf16 number that fills what nothing may write.
@@ -120,7 +121,7 @@ class EmulatedRun:
         assert error is None, error.decode()
 
     def record(self, seed: int, capacity: int) -> SpanTable:
-        lanes = np.zeros(self._ctas * finishers(self._kernel.config), LANE_DTYPE)
+        lanes = np.zeros(self._ctas * finishing_warpgroups(self._kernel.config), LANE_DTYPE)
         records = np.zeros((len(lanes), capacity), RECORD_DTYPE)
         self.arguments["lanes"], self.arguments["spans"] = lanes.ctypes.data, records.ctypes.data
         self.arguments["span_capacity"] = capacity

@@ -1,4 +1,4 @@
-"""What the kernel's host side refuses before it touches a GPU."""
+"""The kernel's host side without a GPU: what it refuses, and the CTAs of its launches."""
 
 from __future__ import annotations
 
@@ -9,10 +9,13 @@ from typing import Any
 import pytest
 
 from tests.attention_a2a.cases import config
+from xstage_tune.configs.schema import AttentionConfig
+from xstage_tune.devices.cuda import attention_kernel
 from xstage_tune.devices.cuda.attention_arguments import attention_arguments
 from xstage_tune.devices.cuda.attention_kernel import AttentionA2A
 from xstage_tune.devices.cuda.attention_shape import AttentionShape, Destinations
 from xstage_tune.errors import DeviceError, ExitCode, UsageError
+from xstage_tune.spans import LANE_DTYPE
 
 SHAPE = AttentionShape(1000, 2, 128)
 
@@ -61,3 +64,47 @@ def test_one_kv_tile_cannot_be_split() -> None:
 def test_inputs_that_the_copy_engine_cannot_read_are_named(inputs: tuple[int, int, int], name: str) -> None:
     with pytest.raises(UsageError, match=f"{name} is at"):
         attention_arguments(SHAPE, config(), inputs, Destinations((0x4000,)), 0.1)
+
+
+class HostMemory:
+    """Of no GPU: only its size."""
+
+    def __init__(self, _: Any, nbytes: int, *__: Any) -> None:
+        self.nbytes = nbytes
+
+    @classmethod
+    def zeroed(cls, device: Any, nbytes: int) -> HostMemory:
+        return cls(device, nbytes)
+
+
+@pytest.mark.parametrize(
+    ("variant", "tokens", "ctas", "lanes"),
+    [
+        # 132 SMs, two heads. Eight tiles a head: fewer than SMs; 100 a head: more.
+        (config(), 1000, 16, 32),
+        (config(), 12_800, 132, 264),
+        (config(block_m=192, block_n=80), 12_800, 132, 396),
+        (config(output_staging="dedicated-x1", kv_splits=2), 1000, 32, 32),
+        (config(output_staging="dedicated-x1", kv_splits=2), 12_800, 132, 132),
+    ],
+    ids=["few", "many", "three warpgroups", "few pairs", "many pairs"],
+)
+def test_tiles_have_at_most_a_cta_an_sm_or_a_pair_of_two(
+    monkeypatch: pytest.MonkeyPatch, variant: AttentionConfig, tokens: int, ctas: int, lanes: int
+) -> None:
+    gpu = fake_gpu()
+    gpu.properties = SimpleNamespace(multiprocessor_count=132)
+    entry = SimpleNamespace(spill_bytes=0)
+    compiled = SimpleNamespace(entries={attention_kernel.KERNEL: entry}, warnings=())
+    for name, fake in (
+        ("_compile", lambda _: compiled),
+        ("_load", lambda *_: {attention_kernel.KERNEL: None}),
+        ("allow_shared_memory", lambda *_: None),
+        ("load_epoch_kernels", lambda _: {}),
+        ("GpuMemory", HostMemory),
+    ):
+        monkeypatch.setattr(attention_kernel, name, fake)
+    kernel = AttentionA2A(gpu, AttentionShape(tokens, 2, 128), variant, record_spans=True)
+    assert kernel.ctas == ctas
+    assert kernel._recording is not None
+    assert kernel._recording.lanes.nbytes == lanes * LANE_DTYPE.itemsize

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from tests.h200 import H200
+from xstage_tune.configs.attention_budget import finishing_warpgroups
 from xstage_tune.devices import open_profiles
 from xstage_tune.devices.attention_profiles import (
     NO_SPANS,
@@ -22,7 +23,7 @@ from xstage_tune.devices.attention_profiles import (
     ProfileLaunch,
     ReplayFigures,
 )
-from xstage_tune.devices.attention_spans import lanes_per_cta, span_figures
+from xstage_tune.devices.attention_spans import span_figures
 from xstage_tune.devices.base import DeviceDescription, GpuState, LaunchInfo, Verification
 from xstage_tune.errors import DeviceError
 from xstage_tune.spans import LANE_DTYPE, SPAN_DTYPE, SpanKind, SpanTable
@@ -54,7 +55,7 @@ def spans_of(case: ProfileCase, *, remote: bool, ctas: int = 132) -> SpanTable:
     """Every tile of a case with the same spans; the second warpgroup runs 50 ns behind the first."""
     tiles, splits = case.heads * -(-case.tokens // case.config.block_m), case.config.kv_splits
     teams = min(ctas // splits, tiles)
-    ctas, groups = teams * splits, lanes_per_cta(case.config)
+    ctas, groups = teams * splits, finishing_warpgroups(case.config)
     issue_ns = REMOTE_ISSUE_NS if remote else LOCAL_ISSUE_NS
     rows = []
     for lane in range(ctas * groups):

@@ -10,10 +10,10 @@ import pytest
 
 from tests.configs.cases import attention_config
 from tests.profiling.gpu import LOCAL_ISSUE_NS, Q_LOOP_NS, REMOTE_ISSUE_NS, WAIT_NS, spans_of
+from xstage_tune.configs.attention_budget import finishing_warpgroups
 from xstage_tune.devices.attention_profiles import ProfileCase
 from xstage_tune.devices.attention_spans import (
     distribution,
-    lanes_per_cta,
     sampled_ctas,
     span_figures,
     tile_spans,
@@ -88,7 +88,7 @@ def shared_tiles(**changes: Any) -> ProfileCase:
 def test_each_cta_of_a_split_tile_has_one_lane_with_its_part_of_it() -> None:
     case = shared_tiles()
     table = spans_of(case, remote=True)
-    assert (lanes_per_cta(CASE.config), lanes_per_cta(case.config)) == (2, 1)
+    assert (finishing_warpgroups(CASE.config), finishing_warpgroups(case.config)) == (2, 1)
     assert len(table.lanes) == 48
     figures = span_figures(table, case, remote=True)
     assert figures.tiles == 48  # each a CTA's part
@@ -113,8 +113,8 @@ def test_a_launch_without_kept_spans_has_no_distributions() -> None:
 
 def test_a_sample_keeps_whole_ctas() -> None:
     table = spans_of(CASE, remote=True)
-    assert sampled_ctas(table, 128, 1000) is table
-    few = sampled_ctas(table, 128, 40)
+    assert sampled_ctas(table, 2, 1000) is table
+    few = sampled_ctas(table, 2, 40)
     assert 0 < len(few.spans) <= 60
     lanes = np.unique(few.spans["lane"])
     assert (lanes.reshape(-1, 2)[:, 0] + 1 == lanes.reshape(-1, 2)[:, 1]).all()
@@ -124,7 +124,7 @@ def test_a_sample_keeps_whole_ctas() -> None:
 
 def test_a_sample_of_split_tiles_is_of_lanes() -> None:
     table = spans_of(shared_tiles(), remote=True)
-    few = sampled_ctas(table, 64, 40)
+    few = sampled_ctas(table, 1, 40)
     assert np.unique(few.spans["lane"]).tolist() == list(range(0, 48, 4))
 
 

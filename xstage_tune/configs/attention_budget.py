@@ -12,7 +12,8 @@ from xstage_tune.platforms.schema import Compute
 from xstage_tune.workloads.schema import OUTPUT_BYTES, AttentionWorkload
 
 _WARPGROUP_THREADS = 128
-_WARPGROUP_ROWS = 64
+#: Of a tile that a consumer warpgroup computes.
+WARPGROUP_ROWS = 64
 _ACCUMULATOR_BYTES = 4
 _PRODUCER_REGISTERS = 32
 # Of a producer warpgroup whose other warps store the output. Beside two consumers the kernel gives it less,
@@ -39,6 +40,11 @@ _OUTPUT_BUFFERS = {"alias-q": 0, "alias-v": 0, "dedicated-x1": 1, "dedicated-x2"
 def staged_rows(config: AttentionConfig) -> int:
     """Query rows of a tile that one CTA stages and stores."""
     return config.block_m // config.kv_splits
+
+
+def finishing_warpgroups(config: AttentionConfig) -> int:
+    """Consumer warpgroups of a CTA that finish and store rows; each records spans, in a lane of its own."""
+    return staged_rows(config) // WARPGROUP_ROWS
 
 
 def attention_budgets(
@@ -94,8 +100,8 @@ def _split_rules(
         yield Violation(
             KV_SPLIT_LIMIT, f"kv_splits = {config.kv_splits}: the kernel of {architecture.name} splits none"
         )
-    if config.block_m != config.kv_splits * _WARPGROUP_ROWS:
-        rows = config.kv_splits * _WARPGROUP_ROWS
+    if config.block_m != config.kv_splits * WARPGROUP_ROWS:
+        rows = config.kv_splits * WARPGROUP_ROWS
         message = f"kv_splits = {config.kv_splits} needs block_m = {rows}, a consumer warpgroup for each CTA"
         yield Violation(KV_SPLIT_LIMIT, message, config.block_m, rows)
     if not config.hands_stores_over:
@@ -132,10 +138,10 @@ def _registers(
     config: AttentionConfig, workload: AttentionWorkload, architecture: Architecture, compute: Compute
 ) -> tuple[Budget, Budget]:
     """Of a kernel that overlaps softmax with the next QK^T where that fits, else not."""
-    elements = _WARPGROUP_ROWS * config.block_n // _WARPGROUP_THREADS
+    elements = WARPGROUP_ROWS * config.block_n // _WARPGROUP_THREADS
     in_turn = (
         Term("scores", elements),  # of which the probabilities take the place
-        Term("output", _WARPGROUP_ROWS * workload.head_dim // _WARPGROUP_THREADS),
+        Term("output", WARPGROUP_ROWS * workload.head_dim // _WARPGROUP_THREADS),
         Term("bookkeeping", _BOOKKEEPING_REGISTERS),
     )
     # The probabilities, as bf16 pairs, are the operand of P V while the next scores are computed.
@@ -150,7 +156,7 @@ def _register_budgets(
     config: AttentionConfig, thread_terms: tuple[Term, ...], architecture: Architecture, compute: Compute
 ) -> tuple[Budget, Budget]:
     thread = Budget("registers of a math thread", "registers", architecture.thread_registers, thread_terms)
-    groups = ceil(config.block_m / _WARPGROUP_ROWS)
+    groups = ceil(config.block_m / WARPGROUP_ROWS)
     producer = _STORING_PRODUCER_REGISTERS if config.paces_stores else _PRODUCER_REGISTERS
     file_terms = (
         Term("math warpgroups", groups * _WARPGROUP_THREADS * 8 * ceil(thread.used / 8)),

@@ -11,16 +11,13 @@ from math import ceil
 import numpy as np
 from numpy.typing import NDArray
 
-from xstage_tune.configs.attention_budget import staged_rows
-from xstage_tune.configs.schema import AttentionConfig
+from xstage_tune.configs.attention_budget import finishing_warpgroups
 from xstage_tune.devices.attention_profiles import Distribution, ProfileCase, SpanFigures
 from xstage_tune.devices.simulator.attention_order import AttentionGrid, attention_order
 from xstage_tune.spans import SpanKind, SpanTable
 
 Floats = NDArray[np.float64]
 
-#: A warpgroup stores so many rows of a tile; each that does has a lane.
-WARPGROUP_ROWS = 64
 #: Of one launch that are kept: about 100 kB.
 MOST_SPANS = 12_000
 
@@ -47,11 +44,6 @@ class TileSpans:
         return whole
 
 
-def lanes_per_cta(config: AttentionConfig) -> int:
-    """Warpgroups of a CTA that store, each with a lane."""
-    return staged_rows(config) // WARPGROUP_ROWS
-
-
 def tile_spans(table: SpanTable, case: ProfileCase, *, remote: bool) -> TileSpans:
     """The spans of a launch, tile by tile.
 
@@ -59,7 +51,7 @@ def tile_spans(table: SpanTable, case: ProfileCase, *, remote: bool) -> TileSpan
         table: lane ``cta * lanes of a CTA + warpgroup``; ``index`` is the tile's number on its CTA.
         remote: False for a launch that stores nothing remotely.
     """
-    groups = lanes_per_cta(case.config)
+    groups = finishing_warpgroups(case.config)
     lanes, spans = len(table.lanes), table.spans
     ctas = lanes // groups
     per_cta = 1 + int(spans["index"].max(initial=0))
@@ -126,15 +118,11 @@ def distribution(sample_ns: Floats) -> Distribution | None:
     return Distribution(sample_ns.size, float(sample_ns.mean()), p50, p90, p99, most)
 
 
-def sampled_ctas(table: SpanTable, cta_rows: int, most_spans: int) -> SpanTable:
-    """All spans of CTAs spread evenly, about ``most_spans`` in all; of the others only the clocks.
-
-    Args:
-        cta_rows: of a tile that a CTA stores, a warpgroup for each 64.
-    """
+def sampled_ctas(table: SpanTable, lanes_per_cta: int, most_spans: int) -> SpanTable:
+    """All spans of CTAs spread evenly, about ``most_spans`` in all; of the others only the clocks."""
     if len(table.spans) <= most_spans:
         return table
-    cta = np.arange(len(table.lanes)) // (cta_rows // WARPGROUP_ROWS)
+    cta = np.arange(len(table.lanes)) // lanes_per_cta
     chosen = cta % ceil(len(table.spans) / most_spans) == 0
     lanes = table.lanes.copy()
     lanes["recorded"][~chosen] = 0

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from statistics import median
 
 import numpy as np
 
 from xstage_tune.devices.skeletons import LANE_TOTALS_DTYPE, SkeletonRun
+from xstage_tune.medians import median_or_none
 from xstage_tune.profile_types import Positive
 from xstage_tune.spans import SpanKind
 
@@ -69,8 +69,7 @@ def figures_of(run: SkeletonRun) -> LaunchFigures:
 
 def median_of(launches: Sequence[LaunchFigures], of: Callable[[LaunchFigures], float | None]) -> float | None:
     """Median of a figure over launches; None where they have none."""
-    values = [value for launch in launches if (value := of(launch)) is not None]
-    return median(values) if values else None
+    return median_or_none([value for launch in launches if (value := of(launch)) is not None])
 
 
 def _ratio(total: float, count: float) -> float | None:

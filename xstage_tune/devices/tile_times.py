@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xstage_tune.configs.architecture import architecture_of, compute_of
+from xstage_tune.configs.attention_budget import WARPGROUP_ROWS
 from xstage_tune.configs.schema import AttentionConfig, KernelConfig, MegaMoeConfig
 from xstage_tune.errors import UsageError
 from xstage_tune.model.attention import q_loop_kv_tiles
@@ -43,8 +44,7 @@ _LOAD_LATENCY_NS = 500.0
 _EPILOGUE_WARP_NS_PER_ELEMENT = 2500.0 * 8 / (192 * 128)
 #: Warps that hand an attention tile's output on: one warpgroup.
 _ATTENTION_EPILOGUE_WARPS = 4
-# What a storer warp takes from its warpgroup's tile, and what it stores at once: 16 bytes a thread.
-_STAGED_ROWS = 64
+# What a storer warp stores at once of its warpgroup's rows: 16 bytes a thread.
 _STORE_INSTRUCTION_BYTES = 512
 
 
@@ -195,7 +195,7 @@ def paced_part_of_q_loop(head_dim: int) -> float:
 
     A warp's stores are evenly apart, and the first leaves at once (``storer.cuh``).
     """
-    stores = _STAGED_ROWS * head_dim * OUTPUT_BYTES // _STORE_INSTRUCTION_BYTES
+    stores = WARPGROUP_ROWS * head_dim * OUTPUT_BYTES // _STORE_INSTRUCTION_BYTES
     return 1.0 - 1.0 / stores
 
 

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from math import comb
-from statistics import fmean, median
+from statistics import fmean
 
-from xstage_tune.devices.attention_profiles import IMPLEMENTATIONS, Implementation
+from xstage_tune.devices.attention_profiles import SERIAL, Implementation
 from xstage_tune.errors import UsageError
 
 #: What is compared with the attention alone.
-COMPARED: tuple[Implementation, ...] = tuple(
-    one for one in IMPLEMENTATIONS if one not in ("attention", "all-to-all")
-)
+COMPARED: tuple[Implementation, ...] = (*SERIAL, "fused")
 
 
 def block(implementation: Implementation) -> tuple[Implementation, ...]:
@@ -61,32 +58,19 @@ def within_blocks(replays: Iterable[tuple[Implementation, float]]) -> Comparison
     return found
 
 
-def within_repeats(times_ns: Mapping[Implementation, Sequence[float]]) -> Comparisons:
-    """Comparisons of replays that were made in repeats of one of each, with the attention of the same one."""
-    alone_ns = times_ns.get("attention", ())
+def within_repeats(replays: Iterable[tuple[Implementation, float]]) -> Comparisons:
+    """Comparisons of replays that were made in repeats of one of each, with the attention of the same one.
+
+    Args:
+        replays: implementation and time of each, in turn.
+    """
+    times_ns: dict[Implementation, list[float]] = {}
+    for implementation, time_ns in replays:
+        times_ns.setdefault(implementation, []).append(time_ns)
     return {
         one: [
-            Comparison((own,), (alone,)) for own, alone in zip(times_ns.get(one, ()), alone_ns, strict=False)
+            Comparison((own,), (alone,))
+            for own, alone in zip(times_ns.get(one, ()), times_ns.get("attention", ()), strict=False)
         ]
         for one in COMPARED
     }
-
-
-def median_interval95(values: Sequence[float]) -> tuple[float, float] | None:
-    """The narrowest pair of order statistics that has the median between it with at least 95% confidence.
-
-    Whatever the distribution: each value is above its median with probability 1/2, so that of n values fewer
-    than k are has the binomial one. None of fewer than six, of which even the least and the greatest miss it
-    more often.
-    """
-    ordered, count = sorted(values), len(values)
-    outside, rank = 0.0, 0
-    while outside + 2 * comb(count, rank) / 2**count <= 0.05:
-        outside += 2 * comb(count, rank) / 2**count
-        rank += 1
-    return (ordered[rank - 1], ordered[-rank]) if rank else None
-
-
-def median_of(values: Sequence[float]) -> float | None:
-    """None of no values."""
-    return median(values) if values else None

@@ -18,15 +18,10 @@ from xstage_tune.devices.attention_profiles import (
 )
 from xstage_tune.devices.base import Verification
 from xstage_tune.emulation.result import error_pct
+from xstage_tune.medians import median_interval95, median_or_none
 from xstage_tune.model import attention
 from xstage_tune.model.checks import NS_PER_S
-from xstage_tune.profiling.comparison import (
-    Comparisons,
-    median_interval95,
-    median_of,
-    within_blocks,
-    within_repeats,
-)
+from xstage_tune.profiling.comparison import Comparisons, within_blocks, within_repeats
 from xstage_tune.profiling.prediction import Prediction
 from xstage_tune.profiling.procedure import complaint
 from xstage_tune.profiling.request import ProfileRequest
@@ -96,7 +91,7 @@ class PointResult:
 
     def time_ns(self, implementation: Implementation) -> float | None:
         """T: median of the replays."""
-        return median_of(self.times_ns(implementation))
+        return median_or_none(self.times_ns(implementation))
 
     def spread(self, implementation: Implementation) -> float | None:
         """Range of the replays over their median."""
@@ -116,7 +111,7 @@ class PointResult:
 
     def residual_ns(self, implementation: Implementation = "fused") -> float | None:
         """The median of that."""
-        return median_of(self.beyond_ns(implementation))
+        return median_or_none(self.beyond_ns(implementation))
 
     def residual_ci95_ns(self, implementation: Implementation = "fused") -> tuple[float, float] | None:
         """At least 95% confidence interval of the median; None of fewer than six comparisons."""
@@ -374,24 +369,17 @@ def _point(
     prediction: Prediction | None,
 ) -> PointResult:
     checks: dict[Implementation, tuple[CheckFigures, Verification]] = {}
-    replays: list[tuple[Implementation, ReplayFigures]] = []
+    samples: dict[Implementation, list[ReplayFigures]] = {}
+    replays: list[tuple[Implementation, float]] = []
     spans: dict[Implementation, SpanFigures] = {}
     for one in own:
         match one.figures:
             case CheckFigures():
                 checks[one.implementation] = one.figures, one.verification
             case ReplayFigures():
-                replays.append((one.implementation, one.figures))
+                samples.setdefault(one.implementation, []).append(one.figures)
+                replays.append((one.implementation, one.figures.time_ns))
             case SpanFigures():
                 spans[one.implementation] = one.figures
-    samples = {
-        one: [figures for implementation, figures in replays if implementation == one]
-        for one in dict(replays)
-    }
-    if request.bracketed:
-        comparisons = within_blocks((one, figures.time_ns) for one, figures in replays)
-    else:
-        comparisons = within_repeats(
-            {one: [sample.time_ns for sample in found] for one, found in samples.items()}
-        )
+    comparisons = within_blocks(replays) if request.bracketed else within_repeats(replays)
     return PointResult(value, case, checks, samples, comparisons, spans, prediction)

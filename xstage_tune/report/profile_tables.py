@@ -283,8 +283,9 @@ def _point_notes(point: PointResult) -> Iterator[str]:
 def _notes(result: ProfileResult) -> Iterator[str]:
     request = result.request
     yield f"{request.config.label}; launches back to back in CUDA graphs, until all stores have drained"
-    counts = sorted({len(point.beyond_ns("fused")) for point in result.points})
-    made = " to ".join(f"{count}" for count in dict.fromkeys((counts[0], counts[-1]))) if counts else "0"
+    counts = [len(point.beyond_ns("fused")) for point in result.points] or [0]
+    fewest, most = min(counts), max(counts)
+    made = f"{fewest}" if fewest == most else f"{fewest} to {most}"
     if request.bracketed:
         yield (
             "T: median replay, of the attention those around fused; E_res, and beyond T_FA: median of "

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any
 
-from xstage_tune.devices.attention_spans import WARPGROUP_ROWS
+from xstage_tune.configs.attention_budget import WARPGROUP_ROWS
 from xstage_tune.devices.simulator.traces import occupancy, pipeline_spans
 from xstage_tune.errors import UsageError
 from xstage_tune.report.format import byte_count, duration

@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from xstage_tune.configs.attention_budget import WARPGROUP_ROWS
 from xstage_tune.configs.schema import AttentionConfig
 from xstage_tune.devices.cuda.attention_maps import MAP_BYTES, head_address, input_map, output_map
 from xstage_tune.devices.cuda.attention_shape import MAX_RANKS, AttentionShape, Destinations
-from xstage_tune.devices.cuda.attention_variants import CONSUMER_ROWS, TILE_ORDER_NUMBER
+from xstage_tune.devices.cuda.attention_variants import TILE_ORDER_NUMBER
 from xstage_tune.errors import UsageError
 
 #: The structs of ``kernels/attention_a2a``.
@@ -68,13 +69,13 @@ def attention_arguments(
     arguments = np.zeros(1, ATTENTION_ARGUMENTS)
     row = arguments[0]
     query, key, value = inputs
-    row["query"] = input_map(query, shape, CONSUMER_ROWS)
+    row["query"] = input_map(query, shape, WARPGROUP_ROWS)
     row["key"] = input_map(key, shape, config.block_n)
     row["value"] = input_map(value, shape, config.block_n)
     for rank in range(shape.ranks):
         row["destination"][rank] = head_address(rank, shape, destinations)
         if config.store_flavour == "tma":
-            row["output"][rank] = output_map(rank, shape, destinations, CONSUMER_ROWS)
+            row["output"][rank] = output_map(rank, shape, destinations, WARPGROUP_ROWS)
         if destinations.signals:
             row["signal"][rank] = destinations.signals[rank]
     row["epoch_bytes"] = destinations.epoch_bytes

@@ -10,6 +10,7 @@ import numpy as np
 from cuda.core import Device, Kernel, ObjectCode, Stream
 from numpy.typing import NDArray
 
+from xstage_tune.configs.attention_budget import finishing_warpgroups
 from xstage_tune.configs.schema import AttentionConfig
 from xstage_tune.devices.cuda.attention_arguments import EPOCH_STATE, attention_arguments
 from xstage_tune.devices.cuda.attention_shape import AttentionShape, Destinations
@@ -17,9 +18,7 @@ from xstage_tune.devices.cuda.attention_variants import (
     EPOCHS,
     KERNEL,
     attention_variant,
-    finishers,
     recording_bytes,
-    teams,
     threads,
 )
 from xstage_tune.devices.cuda.cache import cached_kernel
@@ -27,6 +26,7 @@ from xstage_tune.devices.cuda.compiler import CompiledKernel
 from xstage_tune.devices.cuda.driver import allow_shared_memory, launch
 from xstage_tune.devices.cuda.memory import GpuMemory
 from xstage_tune.devices.cuda.variants import KernelVariant
+from xstage_tune.devices.simulator.attention_order import AttentionGrid
 from xstage_tune.errors import DeviceError, UsageError
 from xstage_tune.spans import LANE_DTYPE, RECORD_DTYPE, SpanTable, decode_records
 
@@ -88,13 +88,12 @@ class AttentionA2A:
         self._shared_bytes = int(variant.defines["SHARED_BYTES"])
         allow_shared_memory(self._kernel, self._shared_bytes, device)
         self._epoch_kernels = load_epoch_kernels(device)
-        tiles = shape.heads * -(-shape.tokens // config.block_m)
-        launch_teams = teams(config, tiles, int(device.properties.multiprocessor_count))
+        sms = int(device.properties.multiprocessor_count)
+        grid = AttentionGrid(shape.heads, shape.tokens, config.block_m, sms, kv_splits=config.kv_splits)
         #: CTAs of a launch: at most one an SM.
-        self.ctas = launch_teams * config.kv_splits
+        self.ctas = grid.ctas
         self._epochs = GpuMemory.zeroed(device, EPOCH_STATE.itemsize)
-        rounds = -(-tiles // launch_teams)
-        self._recording = _Recording(device, shape, config, self.ctas, rounds) if record_spans else None
+        self._recording = _Recording(device, shape, config, grid) if record_spans else None
 
     def prepare(
         self, query: int, key: int, value: int, destinations: Destinations, *, complete: bool = True
@@ -184,11 +183,12 @@ class _Recording:
     """Buffers that a launch of a recording variant writes its spans to."""
 
     def __init__(
-        self, device: Device, shape: AttentionShape, config: AttentionConfig, ctas: int, rounds: int
+        self, device: Device, shape: AttentionShape, config: AttentionConfig, grid: AttentionGrid
     ) -> None:
-        fitting = recording_bytes(config, shape.head_dim) // finishers(config) // RECORD_DTYPE.itemsize
-        self.capacity = min(fitting, _SPANS_PER_TILE * rounds)
-        self._lanes = ctas * finishers(config)
+        lanes_per_cta = finishing_warpgroups(config)
+        fitting = recording_bytes(config, shape.head_dim) // lanes_per_cta // RECORD_DTYPE.itemsize
+        self.capacity = min(fitting, _SPANS_PER_TILE * grid.rounds)
+        self._lanes = grid.ctas * lanes_per_cta
         self.lanes = GpuMemory(device, self._lanes * LANE_DTYPE.itemsize, device)
         self.spans = GpuMemory(device, self._lanes * self.capacity * RECORD_DTYPE.itemsize, device)
 

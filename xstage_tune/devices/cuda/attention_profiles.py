@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import TypeVar
 
-from xstage_tune.configs.attention_budget import staged_rows
+from xstage_tune.configs.attention_budget import finishing_warpgroups
 from xstage_tune.devices.attention_check import (
     Bits,
     check_attention,
@@ -141,7 +141,7 @@ class CudaPreparedProfile:
             time.sleep(_REST_S)
             table, info = self._measure(implementation, "spans", run, kernel.compiled)
         figures = span_figures(table, self._case, remote=implementation == "fused")
-        kept = sampled_ctas(table, staged_rows(self._case.config), MOST_SPANS)
+        kept = sampled_ctas(table, finishing_warpgroups(self._case.config), MOST_SPANS)
         return self._launch(implementation, figures, info, table=kept)
 
     def close(self) -> None:

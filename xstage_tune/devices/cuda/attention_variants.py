@@ -1,4 +1,4 @@
-"""Variants of the fused FlashAttention kernel: their macros, CTAs and shared memory."""
+"""Variants of the fused FlashAttention kernel: their macros, threads and shared memory."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from xstage_tune.configs.attention_budget import (
     BUILT_BLOCK_M,
     BUILT_BLOCK_N,
     BUILT_HEAD_DIMS,
+    WARPGROUP_ROWS,
+    finishing_warpgroups,
     shared_terms,
-    staged_rows,
 )
 from xstage_tune.configs.schema import AttentionConfig, OutputStaging, TileOrder
 from xstage_tune.devices.base import StoreFlavour
@@ -15,7 +16,6 @@ from xstage_tune.devices.cuda.variants import KernelVariant
 from xstage_tune.errors import UsageError
 
 KERNEL = "attention_a2a"
-CONSUMER_ROWS = 64
 _THREADS = 128
 #: 227 KiB, what a CTA may have on compute capability 9.0.
 SHARED_BYTES_LIMIT = 232_448
@@ -72,17 +72,7 @@ def shared_bytes(config: AttentionConfig, head_dim: int) -> int:
 
 def consumers(config: AttentionConfig) -> int:
     """Consumer warpgroups of a CTA: each computes 64 rows of a tile."""
-    return config.block_m // CONSUMER_ROWS
-
-
-def finishers(config: AttentionConfig) -> int:
-    """Those that also finish and store their rows; they record spans."""
-    return staged_rows(config) // CONSUMER_ROWS
-
-
-def teams(config: AttentionConfig, tiles: int, sms: int) -> int:
-    """CTAs of a launch, or where KV is split pairs of them: at most one CTA an SM."""
-    return max(1, min(tiles, sms // config.kv_splits))
+    return config.block_m // WARPGROUP_ROWS
 
 
 def threads(config: AttentionConfig) -> int:
@@ -92,7 +82,7 @@ def threads(config: AttentionConfig) -> int:
 
 def recording_bytes(config: AttentionConfig, head_dim: int) -> int:
     """Shared memory left for staged spans."""
-    lanes = finishers(config) * (LANE_BYTES + _THREADS * _WORD_BYTES)
+    lanes = finishing_warpgroups(config) * (LANE_BYTES + _THREADS * _WORD_BYTES)
     return SHARED_BYTES_LIMIT - shared_bytes(config, head_dim) - lanes
 
 
@@ -108,12 +98,12 @@ def _check(config: AttentionConfig, head_dim: int) -> None:
                 f"choose {knob} from {', '.join(map(str, built))}",
             )
     if config.kv_splits > 1 and (
-        config.block_m != config.kv_splits * CONSUMER_ROWS or not config.hands_stores_over
+        config.block_m != config.kv_splits * WARPGROUP_ROWS or not config.hands_stores_over
     ):
         raise UsageError(
             f"the attention kernel splits KV in {config.kv_splits} only for tiles of "
-            f"{config.kv_splits * CONSUMER_ROWS} rows with staging of their own",
-            f"choose block_m = {config.kv_splits * CONSUMER_ROWS} and output_staging dedicated-x1 or -x2",
+            f"{config.kv_splits * WARPGROUP_ROWS} rows with staging of their own",
+            f"choose block_m = {config.kv_splits * WARPGROUP_ROWS} and output_staging dedicated-x1 or -x2",
         )
     if config.output_staging == "alias-v" and config.block_m > config.kv_stages * config.block_n:
         raise UsageError(
