@@ -38,6 +38,8 @@ TIMES_US: dict[Implementation, float] = {
     "serial-copy": 125.0,
     "serial-permute": 150.0,
     "fused": 105.0,
+    "attention-recording": 101.0,
+    "fused-recording": 109.2,
 }
 Q_LOOP_NS, WAIT_NS, LOCAL_ISSUE_NS, REMOTE_ISSUE_NS = 9000, 100, 600, 1500
 
@@ -104,6 +106,7 @@ class ScriptedProfiles:
         self._description = description
         self.asked: list[tuple[str, str, str]] = []
         self.labels: list[str] = []
+        self.settled_before: list[int] = []
         self.open_cases = 0
         self.closed = False
 
@@ -140,6 +143,9 @@ class ScriptedProfile:
         self._replays += 1
         time_ns = 1e3 * TIMES_US[implementation] + self._replays % 7
         return self._launch(implementation, ReplayFigures(launches=40, time_ns=time_ns))
+
+    def settle(self) -> None:
+        self._device.settled_before.append(len(self._device.asked))
 
     def record(self, implementation: Implementation) -> ProfileLaunch:
         remote = implementation == "fused"

@@ -48,7 +48,11 @@ def test_json_has_every_implementation_and_prediction(
     assert (point["tokens"], point["heads"], point["ranks"], point["remote_ranks"]) == (1024, 4, 8, 8)
     assert set(point["implementations"]) == set(IMPLEMENTATIONS)
     fused = point["implementations"]["fused"]
-    assert len(fused["samples_ns"]) == 2 * 3
+    # Twice in each of its blocks, and twice around its recording variant.
+    assert len(fused["samples_ns"]) == 4 * 3
+    assert point["recording"]["attention"]["overhead"] == pytest.approx(0.01, rel=1e-2)
+    assert point["recording"]["fused"]["overhead"] == pytest.approx(0.04, rel=1e-2)
+    assert point["recording"]["fused"]["time_ns"] == pytest.approx(109.2e3, rel=1e-4)
     assert fused["time_ns"] == pytest.approx(105e3, rel=1e-4)
     assert fused["tflop_per_s"] == pytest.approx(4 * 1024**2 * 128 * 4 / 105e-6 / 1e12, rel=1e-3)
     assert point["implementations"]["all-to-all"]["tflop_per_s"] is None
@@ -81,13 +85,15 @@ def test_the_table_has_what_was_measured_and_predicted(
     for part in (
         "attention alone", "serial, copy engine", "fused is faster", "H of fused", "T_RS of a tile",
         "G_Qloop", "M*_ub", "completion-coupled", "Q-loop", "wait for a staging slot",
-        "clocks were held down in 42",
+        "clocks were held down in 58 of 58", "What recording spans costs",
     ):  # fmt: skip
         assert part in shown
     assert "median of 2 blocks" in shown
     assert "too few for an interval, which takes six" in shown
     fused = next(line for line in shown.splitlines() if line.startswith("fused"))
     assert "[" not in fused
+    (costs,) = [line.split() for line in shown.splitlines() if line.lstrip().startswith("1024")]
+    assert [part for part in costs if "%" in part] == ["1.0%", "4.0%"]
 
 
 def test_six_blocks_have_an_interval(run_cli: RunCli, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,9 +106,10 @@ def test_six_blocks_have_an_interval(run_cli: RunCli, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize(
-    # 6 checks, 3 All-to-Alls, then blocks of 4: direct, copy, permute, fused; copy, permute, fused, ...
+    # 6 checks, 3 All-to-Alls, then blocks of 4: direct, copy, permute, fused, two that record; copy, permute,
+    # fused, ...
     ("stopped", "blocks"),
-    [(6, 0), (9 + 15, 0), (9 + 16, 1), (9 + 28, 2)],
+    [(6, 0), (9 + 15, 0), (9 + 16, 1), (9 + 36, 2)],
 )
 def test_a_page_says_how_many_blocks_an_interrupted_run_came_to(
     run_cli: RunCli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stopped: int, blocks: int
@@ -126,6 +133,7 @@ def test_a_sweep_is_a_line_a_value_and_a_figure(run_cli: RunCli, monkeypatch: py
     shown = run_cli("profile", *sweep).stdout
     for part in (
         "M*_ub <= 8192",
+        "What recording spans costs",
         "E_res = T_fused - T_FA",
         "equations 18, 19",
         "completion-coupled",
@@ -145,7 +153,7 @@ def test_a_config_and_options_reach_the_device(
     )
     assert found["config"] == config_keys(config)
     assert (found["seed"], found["repeats"]) == (4, 2)
-    assert len(gpu.asked) == 6 + 2 * (1 + 4 * 4) + 2
+    assert len(gpu.asked) == 6 + 2 * (1 + 6 * 4) + 2
 
 
 def test_the_local_control_has_no_prediction(run_cli: RunCli, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -373,10 +381,10 @@ def test_every_launch_is_kept_and_shown_by_trace_and_report(
         run = opened.run()
         assert (run.id, run.kind, run.status) == (found["run_id"], "profile", "finished")
         launches = opened.launches(run.id)
-        assert len(launches) == 6 + 2 * (1 + 4 * 4) + 2
+        assert len(launches) == 6 + 2 * (1 + 6 * 4) + 2
         stored = [one.measured["time_ns"] for one in launches if one.measured and "time_ns" in one.measured]
-        implementations = found["points"][0]["implementations"]
-        samples = [one["samples_ns"] for one in implementations.values()]
+        implementations, recording = (found["points"][0][key] for key in ("implementations", "recording"))
+        samples = [one["samples_ns"] for one in (*implementations.values(), *recording.values())]
         assert sorted(stored) == sorted(time_ns for own in samples for time_ns in own)
         before, first, second, behind = stored[2:6]
         direct = implementations["serial-direct"]["beyond_attention_samples_ns"]

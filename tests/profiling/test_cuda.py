@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -16,6 +17,7 @@ from tests.profiling.gpu import spans_of
 from xstage_tune.devices.attention_check import POISON_BITS, Bits, Inputs, to_bf16
 from xstage_tune.devices.attention_profiles import (
     IMPLEMENTATIONS,
+    RECORDING,
     CheckFigures,
     Implementation,
     ProfileCase,
@@ -27,6 +29,7 @@ from xstage_tune.devices.cuda import attention_buffers
 from xstage_tune.devices.cuda import attention_profiles as cuda
 from xstage_tune.devices.cuda.attention_buffers import AttentionBuffers
 from xstage_tune.devices.cuda.attention_shape import AttentionShape, Destinations
+from xstage_tune.devices.cuda.attention_variants import SHARED_BYTES_LIMIT
 from xstage_tune.devices.cuda.graph_timing import launches_of_replay
 from xstage_tune.errors import DeviceError, UsageError
 
@@ -75,13 +78,14 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
             return destinations
 
         def launch(self, prepared: Destinations, _: Any) -> None:
+            variant = ", recording" if self._records else ""
             if prepared.buffers == (OUTPUT,):
                 assert self._shape.ranks == 1
-                found.queued.append("attention")
+                found.queued.append(f"attention{variant}")
                 found.output[:] = found.compute()
             else:
                 assert prepared.buffers == (RANKS,) * 8
-                found.move("fused", found.compute())
+                found.move(f"fused{variant}", found.compute())
 
         def read_spans(self, _: Any) -> Any:
             assert self._records
@@ -230,15 +234,33 @@ def test_a_graph_is_captured_once_after_a_launch_and_replayed(machine: Machine) 
     profile.close()
 
 
-def test_spans_are_of_a_recording_kernel_that_is_closed(machine: Machine) -> None:
+def test_settling_builds_every_graph_then_runs_the_attention_alone(machine: Machine) -> None:
     profile = prepared()
-    open_before = machine.open_kernels
+    profile.settle()
+    assert machine.queued.count("captured") == len(IMPLEMENTATIONS) + len(RECORDING)
+    machine.queued.clear()
+    profile.settle()
+    # A launch takes 5 us here, and a replay is made twice.
+    launches = launches_of_replay(1e6)
+    assert machine.queued == ["replayed"] * math.ceil(100e6 / (2 * launches * 5e3))
+    machine.queued.clear()
+    profile.replay("fused")
+    assert machine.queued == ["replayed"]
+
+
+def test_spans_and_times_of_recording_are_of_the_variant_that_records(machine: Machine) -> None:
+    profile = prepared()
     recorded = profile.record("fused")
-    assert machine.open_kernels == open_before
-    assert machine.queued == ["rested", *["fused"] * 3]
+    assert machine.queued == ["rested", *["fused, recording"] * 3]
     assert isinstance(recorded.figures, SpanFigures)
     assert recorded.figures.tiles == 2
     assert len(recorded.table.spans) == 2 * 2 * 3
+    machine.queued.clear()
+    timed = profile.replay("attention-recording")
+    assert machine.queued == [*["attention, recording"] * 2, "captured", "attention, recording", "replayed"]
+    assert (timed.implementation, timed.producers) == ("attention-recording", 2)
+    assert (timed.launch.shared_bytes, len(timed.table.spans)) == (SHARED_BYTES_LIMIT, 0)
+    assert recorded.launch.shared_bytes == SHARED_BYTES_LIMIT > profile.replay("fused").launch.shared_bytes
 
 
 def test_an_error_while_preparing_closes_what_was_opened(

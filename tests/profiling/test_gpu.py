@@ -10,7 +10,7 @@ from tests.attention_a2a.cases import config
 from xstage_tune.configs.schema import AttentionConfig
 from xstage_tune.devices.attention_profiles import (
     IMPLEMENTATIONS,
-    RECORDED,
+    RECORDING,
     CheckFigures,
     ProfileCase,
     ReplayFigures,
@@ -55,14 +55,15 @@ def test_all_outputs_are_right_before_and_after_replays(prepared: CudaPreparedPr
             checked = prepared.check(implementation)
             assert isinstance(checked.figures, CheckFigures)
             assert (checked.figures.place, checked.verification.mismatched_bytes) == ("", 0)
-        for implementation in IMPLEMENTATIONS:
+        prepared.settle()
+        for implementation in (*IMPLEMENTATIONS, *RECORDING.values()):
             sample = prepared.replay(implementation)
             assert isinstance(sample.figures, ReplayFigures)
             assert 1e3 < sample.figures.time_ns < 1e8
 
 
 def test_spans_of_every_tile(prepared: CudaPreparedProfile) -> None:
-    for implementation in RECORDED:
+    for implementation in RECORDING:
         figures = prepared.record(implementation).figures
         assert isinstance(figures, SpanFigures)
         assert figures.dropped == 0

@@ -12,6 +12,7 @@ from tests.configs.cases import attention, attention_config
 from tests.profiling.gpu import ScriptedProfiles
 from xstage_tune.devices.attention_profiles import (
     IMPLEMENTATIONS,
+    RECORDING,
     CheckFigures,
     Implementation,
     ProfileLaunch,
@@ -56,39 +57,61 @@ class Notes:
 def test_all_is_checked_then_timed_between_attentions_then_recorded() -> None:
     gpu, notes = ScriptedProfiles(), Notes()
     profile(gpu, request(), notes)
-    assert len(notes.launches) == notes.total == 6 + 3 * (1 + 4 * 4) + 2
+    assert len(notes.launches) == notes.total == 6 + 3 * (1 + 6 * 4) + 2
     asked = [(what, one) for _, one, what in gpu.asked]
     assert asked[:6] == [("check", one) for one in IMPLEMENTATIONS]
     assert asked[6:9] == [("replay", "all-to-all")] * 3
     begins = list(range(9, len(asked) - 2, 4))
     blocks = [tuple(one for _, one in asked[begin : begin + 4]) for begin in begins]
     assert all(names == block(names[1]) for names in blocks)
-    turns = [[names[1] for names in blocks[begin : begin + 4]] for begin in (0, 4, 8)]
-    assert all(sorted(turn) == sorted(COMPARED) for turn in turns)
+    turns = [[names[1] for names in blocks[begin : begin + 6]] for begin in (0, 6, 12)]
+    assert all(sorted(turn) == sorted([*COMPARED, *RECORDING.values()]) for turn in turns)
     assert len({turn[0] for turn in turns}) == 3
+    assert gpu.settled_before == begins
     assert asked[-2:] == [("spans", "attention"), ("spans", "fused")]
     assert gpu.open_cases == 0
 
 
-def test_a_request_of_before_there_were_blocks_has_its_balanced_order() -> None:
+def test_a_recording_variant_is_timed_between_what_it_records() -> None:
+    assert block("fused-recording") == ("fused", "fused-recording", "fused-recording", "fused")
+    assert block("attention-recording")[0] == block("attention-recording")[3] == "attention"
+
+
+def former_request(**changes: Any) -> tuple[ProfileRequest, ProfileRequest]:
+    """A request, and what a former version's keys of it are read as."""
     asked = request()
     keys = asked.keys()
-    del keys["bracketed"]
-    former = request_from_keys(keys, "a test")
-    assert former == replace(asked, bracketed=False)
+    del keys["replays"]
+    return asked, request_from_keys({**keys, **changes}, "a test")
+
+
+def test_a_request_of_before_recording_was_timed_has_the_other_blocks() -> None:
+    asked, former = former_request(bracketed=True)
+    assert former == replace(asked, replays="blocks")
+    gpu = ScriptedProfiles()
+    profile(gpu, former, Notes())
+    replays = [one for _, one, what in gpu.asked if what == "replay"]
+    turns = [[*COMPARED], [*COMPARED[1:], COMPARED[0]], [*COMPARED[2:], *COMPARED[:2]]]
+    assert replays[3:] == [replay for turn in turns for one in turn for replay in block(one)]
+
+
+def test_a_request_of_before_there_were_blocks_has_its_balanced_order() -> None:
+    asked, former = former_request()
+    assert former == replace(asked, replays="balanced")
     gpu = ScriptedProfiles()
     profile(gpu, former, Notes())
     assert len(gpu.asked) == 6 * 4 + 2
     for repeat in range(3):
         turn = [one for _, one, _ in gpu.asked[6 * (repeat + 1) : 6 * (repeat + 2)]]
         assert turn == [IMPLEMENTATIONS[index] for index in balanced(6, repeat)]
+    assert gpu.settled_before == []
 
 
 def test_cases_of_a_sweep_are_prepared_one_at_a_time() -> None:
     gpu = ScriptedProfiles()
     profile(gpu, request(sweep=parse_sweep("tokens=256,1000"), repeats=1), Notes())
     labels = [label for label, _, _ in gpu.asked]
-    assert labels == ["tokens=256"] * 25 + ["tokens=1000"] * 25
+    assert labels == ["tokens=256"] * 33 + ["tokens=1000"] * 33
 
 
 @pytest.mark.parametrize(
@@ -117,6 +140,8 @@ def test_a_request_comes_back_from_its_keys() -> None:
     assert request_from_keys(asked.keys(), "a test") == asked
     with pytest.raises(UsageError, match="not the request of a profile run"):
         request_from_keys({"workload": {}}, "a test")
+    with pytest.raises(UsageError, match="not the request of a profile run: replays 'backwards'"):
+        former_request(replays="backwards")
 
 
 def test_a_path_without_its_platform_is_refused() -> None:
@@ -208,6 +233,27 @@ def test_residuals_are_of_one_block_each_and_times_of_the_replays_themselves() -
     assert keys["attention"]["samples_ns"][2] == pytest.approx(90.0)
 
 
+def test_what_recording_adds_is_of_its_own_blocks_and_in_no_other_time() -> None:
+    outcomes = []
+    for clock in (1.0, 1.1, 1.3):
+        outcomes += block_of("fused", 100.0 * clock, 102.0 * clock, 102.0 * clock, 100.0 * clock)
+        outcomes += block_of("fused-recording", *(one * clock * 0.9 for one in (102.0, 107.1, 107.1, 102.0)))
+    (point,) = conclude_of(request(), [*outcomes, *replayed(("attention", 130.0))]).points
+    assert point.recording_overhead("fused") == pytest.approx(0.05)
+    assert point.recording_overhead("attention") is None
+    found = point.keys()["recording"]
+    assert found["fused"]["overhead_ns"] == pytest.approx(5.1 * 0.9 * 1.1)
+    assert found["fused"]["overhead_samples_ns"] == pytest.approx([4.59, 4.59 * 1.1, 4.59 * 1.3])
+    assert found["fused"]["time_ns"] == pytest.approx(107.1 * 0.9 * 1.1)
+    assert found["fused"]["overhead_ci95_ns"] is None
+    assert set(found) == {"fused"}
+    # Those around and within fused's own blocks.
+    assert point.time_ns("attention") == pytest.approx(110.0)
+    assert point.time_ns("fused") == pytest.approx(112.2)
+    assert point.beyond_ns("fused") == pytest.approx([2.0, 2.2, 2.6])
+    assert set(point.keys()["implementations"]) == {"attention", "fused"}
+
+
 def test_an_interrupted_run_says_what_its_whole_blocks_do() -> None:
     whole = block_of("fused", 100.0, 103.0, 103.0, 100.0)
     (point,) = conclude_of(request(), [*whole, *block_of("fused", 100.0, 120.0, 120.0, 100.0)[:3]]).points
@@ -227,12 +273,13 @@ def test_residuals_of_a_run_without_blocks_are_of_one_repeat_each() -> None:
             ("fused", 102.0 * clock),
         )
     ]  # fmt: skip
-    asked = request(bracketed=False)
+    asked = request(replays="balanced")
     (point,) = conclude_of(asked, [*outcomes, *replayed(("attention", 90.0))]).points
     assert point.beyond_ns("fused") == pytest.approx([2.0, 2.4, 3.0])
     assert point.beyond_ns("all-to-all") == []
     assert point.hiding_ratio("serial-direct") == pytest.approx(0.8)
     assert (point.time_ns("attention"), point.time_ns("fused")) == (120.0, pytest.approx(122.4))
+    assert point.keys()["recording"] == {}
     (point,) = conclude_of(asked, replayed(("fused", 102.0))).points
     assert (point.residual_ns(), point.time_ns("fused")) == (None, 102.0)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -18,12 +19,28 @@ from xstage_tune.workloads.schema import OUTPUT_BYTES, AttentionWorkload
 #: ``attention``: the fused kernel with one local destination, T_FA. ``all-to-all``: the direct stores alone.
 #: ``serial-direct``, ``serial-copy``, ``serial-permute``: the attention, then the All-to-All by direct stores
 #: of all SMs, by the copy engine, or by contiguous copies and a permute. ``fused``: the attention whose
-#: output tiles leave as remote stores.
-Implementation = Literal["attention", "all-to-all", "serial-direct", "serial-copy", "serial-permute", "fused"]
+#: output tiles leave as remote stores. ``attention-recording``, ``fused-recording``: those two, built
+#: to record spans.
+Implementation = Literal[
+    "attention",
+    "all-to-all",
+    "serial-direct",
+    "serial-copy",
+    "serial-permute",
+    "fused",
+    "attention-recording",
+    "fused-recording",
+]
 SERIAL: tuple[Implementation, ...] = ("serial-direct", "serial-copy", "serial-permute")
+#: Those that leave spans off.
 IMPLEMENTATIONS: tuple[Implementation, ...] = ("attention", "all-to-all", *SERIAL, "fused")
-#: Those whose kernel also has a recording variant.
-RECORDED: tuple[Implementation, ...] = ("attention", "fused")
+#: The recording variant of each implementation that has one.
+RECORDING: Mapping[Implementation, Implementation] = {
+    "attention": "attention-recording",
+    "fused": "fused-recording",
+}
+#: Attentions that store to local memory alone; those of the other one of :data:`RECORDING` go to all ranks.
+STORE_LOCALLY: tuple[Implementation, ...] = ("attention", RECORDING["attention"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,20 +229,27 @@ class PreparedProfile(Protocol):
         ...
 
     def replay(self, implementation: Implementation) -> ProfileLaunch:
-        """Time one replay of the implementation's graph; never of a recording variant.
+        """Time one replay of the implementation's graph.
 
         Raises:
             DeviceError: the replay failed or did not end.
         """
         ...
 
+    def settle(self) -> None:
+        """Get the device used to the attention alone: clocks are then those of running nothing else.
+
+        Raises:
+            DeviceError: a replay failed or did not end.
+        """
+        ...
+
     def record(self, implementation: Implementation) -> ProfileLaunch:
-        """Spans of the last of some launches of the recording variant of one of :data:`RECORDED`.
+        """Spans of an implementation of :data:`RECORDING`: of the last of some launches of its variant.
 
         The device rests before, so that clocks are those of neither the replays nor the other recording.
 
         Raises:
-            UsageError: the config has no recording variant that is fit to run.
             DeviceError: the launch failed.
         """
         ...
@@ -253,7 +277,7 @@ class ProfileDevice(Protocol):
         """Compile and allocate for a case.
 
         Raises:
-            UsageError: the kernel lacks the config, or a size is out of its range.
+            UsageError: the kernel or its recording variant lacks the config, or a size is out of its range.
             DeviceError: the GPU cannot run it, or there is too little memory: says how much is needed.
         """
         ...

@@ -56,6 +56,9 @@ class ReplayedProfile:
         """The next recorded sample."""
         return self._device.next_launch(self._case, implementation, "replay")
 
+    def settle(self) -> None:
+        """Nothing runs."""
+
     def record(self, implementation: Implementation) -> ProfileLaunch:
         """The recorded figures, with a sample of the spans."""
         return self._device.next_launch(self._case, implementation, "spans")

@@ -1,4 +1,4 @@
-"""What an implementation takes beyond the attention alone, of replays next to each other."""
+"""What an implementation takes beyond its reference, of replays next to each other."""
 
 from __future__ import annotations
 
@@ -6,33 +6,37 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from xstage_tune.devices.attention_profiles import SERIAL, Implementation
+from xstage_tune.devices.attention_profiles import RECORDING, SERIAL, Implementation
 from xstage_tune.errors import UsageError
 
 #: What is compared with the attention alone.
 COMPARED: tuple[Implementation, ...] = (*SERIAL, "fused")
+#: The reference of each recording variant: the same without spans.
+_UNRECORDED = {recording: one for one, recording in RECORDING.items()}
 
 
 def block(implementation: Implementation) -> tuple[Implementation, ...]:
-    """The replays of one comparison, in turn.
+    """The replays of one comparison, in turn: the reference, twice the implementation, the reference.
 
-    Clocks that drift steadily drop out of their difference. So does, to first order, what a replay inherits
-    of the one before it: half of either kind follow the attention, half the implementation.
+    The reference is the attention alone; of a recording variant, what it records. Clocks that drift steadily
+    drop out of the difference. So does, to first order, what a replay inherits of the one before it: half of
+    either kind follow the reference, half the implementation.
     """
-    return "attention", implementation, implementation, "attention"
+    reference = _UNRECORDED.get(implementation, "attention")
+    return reference, implementation, implementation, reference
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Times of an implementation and of the attention alone around it, in ns a launch."""
+    """Times of an implementation and of its reference around it, in ns a launch."""
 
     own_ns: tuple[float, ...]
-    attention_ns: tuple[float, ...]
+    reference_ns: tuple[float, ...]
 
     @property
     def beyond_ns(self) -> float:
-        """What the implementation takes beyond the attention alone."""
-        return fmean(self.own_ns) - fmean(self.attention_ns)
+        """What the implementation takes beyond its reference."""
+        return fmean(self.own_ns) - fmean(self.reference_ns)
 
 
 Comparisons = Mapping[Implementation, Sequence[Comparison]]
@@ -51,7 +55,7 @@ def within_blocks(replays: Iterable[tuple[Implementation, float]]) -> Comparison
     found: dict[Implementation, list[Comparison]] = {}
     for four in zip(in_blocks, in_blocks, in_blocks, in_blocks, strict=False):
         names = tuple(name for name, _ in four)
-        if names[1] not in COMPARED or names != block(names[1]):
+        if names[1] not in (*COMPARED, *_UNRECORDED) or names != block(names[1]):
             raise UsageError(f"replays of another version: {', '.join(names)} are no block", "profile again")
         before_ns, first_ns, second_ns, behind_ns = (time_ns for _, time_ns in four)
         found.setdefault(names[1], []).append(Comparison((first_ns, second_ns), (before_ns, behind_ns)))

@@ -2,19 +2,21 @@
 
 E_res is a difference of two times, a few percent of either. On a GPU at its power limit times move by as much
 with what ran in the tenths of a second before. So an implementation is compared with the attention alone
-within a block of four replays.
+within a block of four replays, before which the GPU gets used to the attention. A recording variant is
+compared likewise, with what it records.
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from typing import Protocol
 
 from xstage_tune.devices.attention_check import TOLERANCE
 from xstage_tune.devices.attention_profiles import (
     IMPLEMENTATIONS,
-    RECORDED,
+    RECORDING,
     CheckFigures,
     Implementation,
     ProfileCase,
@@ -54,7 +56,7 @@ def profile(device: ProfileDevice, request: ProfileRequest, observer: ProfileObs
     require_device(device.describe(), request.platform, request.path)
     cases = [request.case_at(value) for value in request.values()]
     order = replay_order(request)
-    each = len(IMPLEMENTATIONS) + len(order) + len(RECORDED)
+    each = len(IMPLEMENTATIONS) + order.replays + len(RECORDING)
     observer.planned(each * len(cases))
     for case in cases:
         with closing(profile_case(device, case, order)) as launches:
@@ -64,12 +66,9 @@ def profile(device: ProfileDevice, request: ProfileRequest, observer: ProfileObs
 
 
 def profile_case(
-    device: ProfileDevice, case: ProfileCase, order: Sequence[Implementation]
+    device: ProfileDevice, case: ProfileCase, order: ReplayOrder
 ) -> Generator[ProfileLaunch, None, None]:
     """The launches of one case, each as soon as it was made.
-
-    Args:
-        order: of the replays.
 
     Raises:
         UsageError, DeviceError: as :func:`profile`.
@@ -77,26 +76,43 @@ def profile_case(
     with closing(device.prepare(case)) as prepared:
         for implementation in IMPLEMENTATIONS:
             yield prepared.check(implementation)
-        for implementation in order:
+        for implementation in order.alone:
             yield prepared.replay(implementation)
-        for implementation in RECORDED:
+        for implementation in order.bracketed:
+            prepared.settle()
+            for one in block(implementation):
+                yield prepared.replay(one)
+        for implementation in RECORDING:
             yield prepared.record(implementation)
 
 
-def replay_order(request: ProfileRequest) -> Sequence[Implementation]:
-    """The replays of a case: blocks of every compared implementation, behind the All-to-All alone.
+@dataclass(frozen=True, slots=True)
+class ReplayOrder:
+    """The replays of a case.
 
-    The first block still finds a GPU that this left cool; a median over blocks does not.
+    Args:
+        alone: of which each is made for itself, before the others.
+        bracketed: of which each is a block.
     """
+
+    alone: Sequence[Implementation]
+    bracketed: Sequence[Implementation] = ()
+
+    @property
+    def replays(self) -> int:
+        return len(self.alone) + sum(len(block(one)) for one in self.bracketed)
+
+
+def replay_order(request: ProfileRequest) -> ReplayOrder:
+    """Blocks of all that is compared, behind the All-to-All alone, which leaves a GPU cool."""
     repeats = range(request.repeats)
-    if not request.bracketed:
+    if request.replays == "balanced":
         turns = [balanced(len(IMPLEMENTATIONS), repeat) for repeat in repeats]
-        return [IMPLEMENTATIONS[index] for turn in turns for index in turn]
-    order: list[Implementation] = ["all-to-all" for _ in repeats]
-    for repeat in repeats:
-        for index in rotated(len(COMPARED), repeat):
-            order += block(COMPARED[index])
-    return order
+        return ReplayOrder([IMPLEMENTATIONS[index] for turn in turns for index in turn])
+    recording = RECORDING.values() if request.replays == "blocks-recording" else ()
+    compared = (*COMPARED, *recording)
+    turns = [rotated(len(compared), repeat) for repeat in repeats]
+    return ReplayOrder(["all-to-all" for _ in repeats], [compared[index] for turn in turns for index in turn])
 
 
 def require_right(checked: ProfileLaunch) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, cast, get_args
 
 from xstage_tune.configs.loader import config_from_keys, config_keys
 from xstage_tune.configs.schema import AttentionConfig
@@ -16,6 +16,10 @@ from xstage_tune.errors import UsageError
 from xstage_tune.platforms.schema import PlatformProfile
 from xstage_tune.profile_files import check_profile
 from xstage_tune.workloads.schema import AttentionWorkload
+
+#: ``balanced``: repeats of one of each implementation. ``blocks``: each implementation between attentions.
+#: ``blocks-recording``: those, and each recording variant between what it records.
+Replays = Literal["balanced", "blocks", "blocks-recording"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +33,7 @@ class ProfileRequest:
         seed: of the inputs, and of the simulator's start times.
         sweep: of tokens; None for the workload's own.
         platform_recorded: whether the platform is the one that a replayed recording was made with.
-        bracketed: whether implementations are timed in blocks, between attentions. Recordings and stored runs
-            from before that have one replay of each a repeat, in balanced order.
+        replays: which there are. Recordings and stored runs from before have one of the former kinds.
 
     Raises:
         UsageError: two of them do not go together.
@@ -44,7 +47,7 @@ class ProfileRequest:
     seed: int = 0
     sweep: Sweep | None = None
     platform_recorded: bool = False
-    bracketed: bool = True
+    replays: Replays = "blocks-recording"
 
     def __post_init__(self) -> None:
         require_platform_path(self.platform, self.path)
@@ -94,7 +97,7 @@ class ProfileRequest:
             "seed": self.seed,
             "sweep": sweep_keys(self.sweep),
             "platform_recorded": self.platform_recorded,
-            "bracketed": self.bracketed,
+            "replays": self.replays,
         }
 
 
@@ -117,10 +120,20 @@ def request_from_keys(keys: Mapping[str, Any], origin: str) -> ProfileRequest:
             seed=keys["seed"],
             sweep=sweep_from_keys(keys["sweep"]),
             platform_recorded=bool(keys.get("platform_recorded", False)),
-            bracketed=bool(keys.get("bracketed", False)),
+            replays=_replays(keys),
         )
     except UsageError as error:
         where = "" if error.message.startswith(origin) else f"{origin}: "
         raise UsageError(f"{where}{error.message}", error.hint) from None
     except (KeyError, TypeError) as error:
         raise UsageError(f"{origin}: not the request of a profile run: {error}") from None
+
+
+def _replays(keys: Mapping[str, Any]) -> Replays:
+    """Raises TypeError: they are of another version."""
+    found = keys.get("replays")
+    if found is None:
+        return "blocks" if keys.get("bracketed") else "balanced"
+    if found not in get_args(Replays):
+        raise TypeError(f"replays '{found}'")
+    return cast(Replays, found)

@@ -8,6 +8,7 @@ from typing import Any
 
 from xstage_tune.devices.attention_profiles import (
     IMPLEMENTATIONS,
+    RECORDING,
     SERIAL,
     CheckFigures,
     Figures,
@@ -70,7 +71,7 @@ class PointResult:
     Args:
         value: tokens of the sweep; None without one.
         checks, samples, spans: those that were made; an interrupted run has fewer.
-        comparisons: with the attention alone, by implementation; one that was never compared may be absent.
+        comparisons: with its reference, by implementation; one that was never compared may be absent.
         prediction: None where the platform does not speak of the stores.
     """
 
@@ -83,11 +84,15 @@ class PointResult:
     prediction: Prediction | None
 
     def times_ns(self, implementation: Implementation) -> Sequence[float]:
-        """Of its replays; of the attention those around the fused kernel, whose clocks E_res has."""
-        around = self.comparisons.get("fused", ())
-        if implementation == "attention" and around:
-            return [time_ns for one in around for time_ns in one.attention_ns]
-        return [sample.time_ns for sample in self.samples.get(implementation, ())]
+        """Of its replays that were compared; of the attention those around fused, whose clocks E_res has.
+
+        Where none were, of all.
+        """
+        if implementation == "attention":
+            compared = [time_ns for one in self.comparisons.get("fused", ()) for time_ns in one.reference_ns]
+        else:
+            compared = [time_ns for one in self.comparisons.get(implementation, ()) for time_ns in one.own_ns]
+        return compared or [sample.time_ns for sample in self.samples.get(implementation, ())]
 
     def time_ns(self, implementation: Implementation) -> float | None:
         """T: median of the replays."""
@@ -106,7 +111,7 @@ class PointResult:
         return self.case.flops / time_ns * NS_PER_S
 
     def beyond_ns(self, implementation: Implementation) -> Sequence[float]:
-        """What an implementation takes beyond the attention alone, by every comparison; of fused E_res."""
+        """What an implementation takes beyond its reference, by every comparison; of fused E_res."""
         return [one.beyond_ns for one in self.comparisons.get(implementation, ())]
 
     def residual_ns(self, implementation: Implementation = "fused") -> float | None:
@@ -126,6 +131,13 @@ class PointResult:
         """E_res until the last store is issued, as the sender sees it, of one recorded launch of either."""
         fused, alone = self.spans.get("fused"), self.spans.get("attention")
         return None if fused is None or alone is None else fused.launch_ns - alone.launch_ns
+
+    def recording_overhead(self, implementation: Implementation) -> float | None:
+        """What recording its spans adds to an implementation's time, as a part of it; None if never timed."""
+        compared = self.comparisons.get(RECORDING[implementation], ())
+        added_ns = self.residual_ns(RECORDING[implementation])
+        unrecorded_ns = median_or_none([time_ns for one in compared for time_ns in one.reference_ns])
+        return added_ns / unrecorded_ns if added_ns is not None and unrecorded_ns else None
 
     def hiding_ratio(self, serial: Implementation) -> float | None:
         """Equation 21; None where the serial version takes no longer than the attention alone."""
@@ -201,6 +213,11 @@ class PointResult:
                 }
                 for one, (figures, found) in self.checks.items()
             },
+            "recording": {
+                one: self._recording_keys(one)
+                for one, recording in RECORDING.items()
+                if recording in self.samples
+            },
             "residual_ci95_ns": self.residual_ci95_ns(),
             "residual_of_attention": self.residual_of_attention(),
             "sender_residual_ns": self.sender_residual_ns(),
@@ -241,6 +258,17 @@ class PointResult:
             "beyond_attention_ns": self.residual_ns(implementation),
             "beyond_attention_ci95_ns": self.residual_ci95_ns(implementation),
             "beyond_attention_samples_ns": self.beyond_ns(implementation),
+        }
+
+    def _recording_keys(self, implementation: Implementation) -> dict[str, Any]:
+        recording = RECORDING[implementation]
+        return {
+            "time_ns": self.time_ns(recording),
+            "samples_ns": [sample.time_ns for sample in self.samples[recording]],
+            "overhead": self.recording_overhead(implementation),
+            "overhead_ns": self.residual_ns(recording),
+            "overhead_ci95_ns": self.residual_ci95_ns(recording),
+            "overhead_samples_ns": self.beyond_ns(recording),
         }
 
     def _issue_ns(self, implementation: Implementation) -> float | None:
@@ -381,5 +409,5 @@ def _point(
                 replays.append((one.implementation, one.figures.time_ns))
             case SpanFigures():
                 spans[one.implementation] = one.figures
-    comparisons = within_blocks(replays) if request.bracketed else within_repeats(replays)
+    comparisons = within_blocks(replays) if request.replays != "balanced" else within_repeats(replays)
     return PointResult(value, case, checks, samples, comparisons, spans, prediction)

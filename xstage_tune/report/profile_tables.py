@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 from xstage_tune.devices.attention_profiles import (
     IMPLEMENTATIONS,
+    RECORDING,
     SERIAL,
     Distribution,
     Implementation,
@@ -60,7 +61,7 @@ def profile_report(result: ProfileResult) -> RenderableType:
 def profile_tables(result: ProfileResult) -> tuple[TableData, ...]:
     """Of a sweep a line a value; else every implementation, prediction and span."""
     if result.request.sweep is not None:
-        return _sweep_table(result), _serial_table(result)
+        return _sweep_table(result), _serial_table(result), *_recording_tables(result.points)
     return tuple(table for point in result.points for table in point_tables(result, point))
 
 
@@ -71,7 +72,7 @@ def point_tables(result: ProfileResult, point: PointResult) -> tuple[TableData, 
         tables.append(_predictions(result, point))
     if point.spans:
         tables.append(_span_table(point))
-    return tuple(tables)
+    return *tables, *_recording_tables([point])
 
 
 def _implementations(result: ProfileResult, point: PointResult) -> TableData:
@@ -146,12 +147,41 @@ def _span_table(point: PointResult) -> TableData:
         Column("p50", "right"), Column("p90", "right"), Column("p99", "right"), Column("max", "right"),
     )  # fmt: skip
     dropped = sum(figures.dropped for figures in point.spans.values())
-    notes = [
-        "of a recording build on a rested GPU, which is never timed; T_RS of fused: of tiles with remote rows"
-    ]
+    notes = ["of recording builds, on a rested GPU; T_RS of fused: of tiles with remote rows"]
     if dropped:
         notes.append(f"{dropped:,} spans found no room in shared memory")
     return TableData("Spans", columns, tuple(rows), tuple(notes))
+
+
+def _recording_tables(points: Sequence[PointResult]) -> Iterator[TableData]:
+    """What it costs to record the spans, a line a value; none of a run that did not time it."""
+    if not any(recording in point.samples for point in points for recording in RECORDING.values()):
+        return
+    rows = tuple(
+        (
+            str(point.case.tokens),
+            *(
+                cell
+                for one, recording in RECORDING.items()
+                for cell in (
+                    duration(point.time_ns(recording)),
+                    _difference(point.residual_ns(recording)) + _interval(point.residual_ci95_ns(recording)),
+                    _share(point.recording_overhead(one)),
+                )
+            ),
+        )
+        for point in points
+    )
+    columns = (
+        Column("tokens", "right"),
+        Column("T of attention alone", "right"), Column("overhead", "right"), Column("of T_FA", "right"),
+        Column("T of fused", "right"), Column("overhead", "right"), Column("of T_fused", "right"),
+    )  # fmt: skip
+    notes = (
+        "of the recording builds, as launches back to back; overhead: beyond the build without spans, the "
+        "median of blocks of that, twice the recording one, and that",
+    )
+    yield TableData("What recording spans costs", columns, rows, notes)
 
 
 def _sweep_table(result: ProfileResult) -> TableData:
@@ -286,7 +316,7 @@ def _notes(result: ProfileResult) -> Iterator[str]:
     counts = [len(point.beyond_ns("fused")) for point in result.points] or [0]
     fewest, most = min(counts), max(counts)
     made = f"{fewest}" if fewest == most else f"{fewest} to {most}"
-    if request.bracketed:
+    if request.replays != "balanced":
         yield (
             "T: median replay, of the attention those around fused; E_res, and beyond T_FA: median of "
             f"{made} blocks, each of the attention, twice the implementation, and the attention"

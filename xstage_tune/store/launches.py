@@ -12,7 +12,7 @@ from sqlalchemy import func, select
 
 from xstage_tune.configs.attention_budget import staged_rows
 from xstage_tune.configs.loader import config_keys
-from xstage_tune.devices.attention_profiles import Implementation, ProfileLaunch
+from xstage_tune.devices.attention_profiles import STORE_LOCALLY, Implementation, ProfileLaunch
 from xstage_tune.devices.base import (
     BurstPoint,
     BurstRun,
@@ -116,7 +116,7 @@ Point = BurstPoint | SkeletonPoint | ProfilePoint
 def profile_point(done: ProfileLaunch) -> ProfilePoint:
     """The point of a launch of a profiled attention."""
     case = done.case
-    remote = 0 if done.implementation == "attention" else case.remote_bytes
+    remote = 0 if done.implementation in STORE_LOCALLY else case.remote_bytes
     rows = min(staged_rows(case.config), case.tokens)
     return ProfilePoint(
         label=case.label,

@@ -5,8 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TypeVar
+
+from cuda.core import Stream
 
 from xstage_tune.configs.attention_budget import finishing_warpgroups
 from xstage_tune.devices.attention_check import (
@@ -17,8 +19,11 @@ from xstage_tune.devices.attention_check import (
     sampled_tokens,
 )
 from xstage_tune.devices.attention_profiles import (
+    IMPLEMENTATIONS,
     NO_SPANS,
     NOT_VERIFIED,
+    RECORDING,
+    STORE_LOCALLY,
     CheckFigures,
     Figures,
     Implementation,
@@ -29,10 +34,9 @@ from xstage_tune.devices.attention_profiles import (
 from xstage_tune.devices.attention_spans import MOST_SPANS, sampled_ctas, span_figures
 from xstage_tune.devices.base import DeviceDescription, LaunchInfo, Verification
 from xstage_tune.devices.cuda.attention_buffers import AttentionBuffers
-from xstage_tune.devices.cuda.attention_kernel import AttentionA2A
+from xstage_tune.devices.cuda.attention_kernel import AttentionA2A, PreparedLaunch
 from xstage_tune.devices.cuda.attention_shape import AttentionShape, Destinations
 from xstage_tune.devices.cuda.attention_variants import KERNEL, SHARED_BYTES_LIMIT, shared_bytes
-from xstage_tune.devices.cuda.compiler import CompiledKernel
 from xstage_tune.devices.cuda.driver import synchronize
 from xstage_tune.devices.cuda.gpu import Gpu
 from xstage_tune.devices.cuda.graph_timing import ReplayGraph, elapsed_ns, launches_of_replay
@@ -43,10 +47,14 @@ from xstage_tune.spans import SpanTable
 Outcome = TypeVar("Outcome")
 
 ATTENTION_SOURCE = "attention_a2a/attention.cu"
+#: What one attention kernel does, each with its own build.
+_ATTENTIONS: tuple[Implementation, ...] = (*RECORDING, *RECORDING.values())
 #: A launch computes at no less than this rate, and stores no slower; the rest is for starting and queueing.
 _LEAST_FLOP_PER_S = 20e12
 _LEAST_BYTES_PER_S = 1e9
 _START_TIMEOUT_S = 10.0
+#: How long the attention runs alone before a block.
+_SETTLE_NS = 100e6
 #: The launch whose spans are read is the last of so many back to back, as in a replay.
 _LAUNCHES_TO_RECORD = 3
 #: Before that the GPU rests, until its clocks owe nothing to the replays, which would be in the spans of the
@@ -85,6 +93,17 @@ class CudaProfiles:
         self._gpu.close()
 
 
+@dataclass(frozen=True, slots=True)
+class _Attention:
+    """A kernel with what it is launched with."""
+
+    kernel: AttentionA2A
+    prepared: PreparedLaunch
+
+    def queue(self, stream: Stream) -> None:
+        self.kernel.launch(self.prepared, stream)
+
+
 class CudaPreparedProfile:
     """A case on a GPU; see :class:`~xstage_tune.devices.attention_profiles.PreparedProfile`."""
 
@@ -95,14 +114,15 @@ class CudaPreparedProfile:
         self._graphs: dict[Implementation, ReplayGraph] = {}
         self._expected: Bits | None = None
         with ExitStack() as opened:
-            self._attention = self._kernel(opened, "attention")
-            self._fused = self._kernel(opened, "fused")
+            kernels = {one: self._kernel(opened, one) for one in _ATTENTIONS}
             self._serial = SerialA2A(gpu, self._shape)
             self._inputs = random_inputs(case.tokens, case.heads, case.head_dim, case.seed)
             self._buffers = AttentionBuffers(gpu, case, self._shape, self._inputs)
             opened.callback(self._buffers.close)
-            self._alone = self._attention.prepare(*self._buffers.inputs, self._destinations("attention"))
-            self._to_ranks = self._fused.prepare(*self._buffers.inputs, self._destinations("fused"))
+            self._attentions = {
+                one: _Attention(kernel, kernel.prepare(*self._buffers.inputs, self._destinations(one)))
+                for one, kernel in kernels.items()
+            }
             self._opened = opened.pop_all()
 
     def check(self, implementation: Implementation) -> ProfileLaunch:
@@ -126,20 +146,29 @@ class CudaPreparedProfile:
         time_ns, info = self._measure(implementation, "replay", lambda: graph.time_ns(timeout_s))
         return self._launch(implementation, ReplayFigures(graph.launches, time_ns), info)
 
+    def settle(self) -> None:
+        """See :class:`~xstage_tune.devices.attention_profiles.PreparedProfile`."""
+        # All of them: a graph that were built within a block would leave the GPU idle there.
+        for implementation in (*IMPLEMENTATIONS, *RECORDING.values()):
+            self._graph(implementation)
+        attention = self._graph("attention")
+        timeout_s = self._timeout_s(2 * attention.launches)
+        busy_ns = 0.0
+        while busy_ns < _SETTLE_NS:
+            busy_ns += 2 * attention.launches * attention.time_ns(timeout_s)
+
     def record(self, implementation: Implementation) -> ProfileLaunch:
         """See :class:`~xstage_tune.devices.attention_profiles.PreparedProfile`."""
-        with ExitStack() as opened:
-            kernel = self._kernel(opened, implementation, record_spans=True)
-            prepared = kernel.prepare(*self._buffers.inputs, self._destinations(implementation))
+        recording = RECORDING[implementation]
 
-            def run() -> SpanTable:
-                for _ in range(_LAUNCHES_TO_RECORD):
-                    kernel.launch(prepared, self._gpu.stream)
-                self._wait(implementation, _LAUNCHES_TO_RECORD)
-                return kernel.read_spans(self._gpu.stream)
+        def run() -> SpanTable:
+            for _ in range(_LAUNCHES_TO_RECORD):
+                self._queue(recording)
+            self._wait(recording, _LAUNCHES_TO_RECORD)
+            return self._attentions[recording].kernel.read_spans(self._gpu.stream)
 
-            time.sleep(_REST_S)
-            table, info = self._measure(implementation, "spans", run, kernel.compiled)
+        time.sleep(_REST_S)
+        table, info = self._measure(recording, "spans", run)
         figures = span_figures(table, self._case, remote=implementation == "fused")
         kept = sampled_ctas(table, finishing_warpgroups(self._case.config), MOST_SPANS)
         return self._launch(implementation, figures, info, table=kept)
@@ -151,29 +180,29 @@ class CudaPreparedProfile:
         self._graphs.clear()
         self._opened.close()
 
-    def _kernel(
-        self, opened: ExitStack, implementation: Implementation, *, record_spans: bool = False
-    ) -> AttentionA2A:
+    def _kernel(self, opened: ExitStack, implementation: Implementation) -> AttentionA2A:
         shape = self._shape
-        if implementation == "attention":
+        if implementation in STORE_LOCALLY:
             shape = AttentionShape(shape.tokens, shape.heads, shape.head_dim)
+        record_spans = implementation in RECORDING.values()
         kernel = AttentionA2A(self._gpu.device, shape, self._case.config, record_spans=record_spans)
         opened.callback(kernel.close)
         return kernel
 
     def _destinations(self, implementation: Implementation) -> Destinations:
-        """Where the kernel of ``attention`` or ``fused`` stores; the former locally."""
-        alone = implementation == "attention"
-        return Destinations((self._buffers.output,)) if alone else self._buffers.destinations
+        """Where the kernel of one of :data:`_ATTENTIONS` stores."""
+        if implementation in STORE_LOCALLY:
+            return Destinations((self._buffers.output,))
+        return self._buffers.destinations
 
     def _queue(self, implementation: Implementation) -> None:
         """Queue one launch of an implementation."""
         stream, buffers = self._gpu.stream, self._buffers
-        if implementation == "fused":
-            self._fused.launch(self._to_ranks, stream)
+        if implementation in self._attentions:
+            self._attentions[implementation].queue(stream)
             return
         if implementation != "all-to-all":
-            self._attention.launch(self._alone, stream)
+            self._attentions["attention"].queue(stream)
         if implementation in ("all-to-all", "serial-direct"):
             self._serial.store(buffers.output, buffers.destinations, stream)
         elif implementation == "serial-copy":
@@ -209,21 +238,19 @@ class CudaPreparedProfile:
         implementation: Implementation,
         what: str,
         run: Callable[[], Outcome],
-        compiled: CompiledKernel | None = None,
     ) -> tuple[Outcome, LaunchInfo]:
         stores = implementation == "all-to-all"
-        if compiled is None:
-            own = self._fused if implementation == "fused" else self._attention
-            compiled = self._serial.compiled if stores else own.compiled
+        attention = self._attentions.get(implementation, self._attentions["attention"])
         outcome, info = self._gpu.measure(
             run,
             kernel=f"{implementation}[{self._case.config.label}]",
-            compiled=compiled,
+            compiled=self._serial.compiled if stores else attention.kernel.compiled,
             entry=STORE_KERNEL if stores else KERNEL,
             category=what,
         )
         shared = 0 if stores else shared_bytes(self._case.config, self._case.head_dim)
-        return outcome, replace(info, shared_bytes=SHARED_BYTES_LIMIT if what == "spans" else shared)
+        recording = implementation in RECORDING.values()
+        return outcome, replace(info, shared_bytes=SHARED_BYTES_LIMIT if recording else shared)
 
     def _launch(
         self,
@@ -234,11 +261,11 @@ class CudaPreparedProfile:
         table: SpanTable = NO_SPANS,
         verification: Verification = NOT_VERIFIED,
     ) -> ProfileLaunch:
-        fused = implementation in ("fused", "attention")
+        attention = self._attentions.get(implementation)
         return ProfileLaunch(
             case=self._case,
             implementation=implementation,
-            producers=self._fused.ctas if fused else self._gpu.sm_count,
+            producers=attention.kernel.ctas if attention else self._gpu.sm_count,
             figures=figures,
             table=table,
             verification=verification,
