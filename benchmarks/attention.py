@@ -29,6 +29,8 @@ from xstage_tune.ops import default_attention_config
 HEAD_DIM = 128
 CUDNN = "cuDNN SDPA"
 _RESULT = "result "
+#: A replay lasts about this long: clocks follow the power that a kernel draws within milliseconds.
+_REPLAY_NS = 20e6
 
 
 def main() -> None:
@@ -147,7 +149,7 @@ def _graph(run: Callable[[], Any]) -> Callable[[], float]:
     """Time of a launch in us, from a replay of launches back to back behind an untimed one."""
     import torch
 
-    from xstage_tune.devices.cuda.graph_timing import launches_of_replay
+    from xstage_tune.devices.cuda.graph_timing import launches_lasting
 
     def elapsed_us(queue: Callable[[], Any]) -> float:
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
@@ -159,7 +161,7 @@ def _graph(run: Callable[[], Any]) -> Callable[[], float]:
         return float(begin.elapsed_time(end)) * 1e3
 
     run()
-    launches = launches_of_replay(elapsed_us(run) * 1e3)
+    launches = launches_lasting(_REPLAY_NS, elapsed_us(run) * 1e3)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         for _ in range(launches):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import nan
 
@@ -105,8 +105,8 @@ class ScriptedProfiles:
         self.wrong, self.refuses, self.throttled, self.seconds = wrong, refuses, throttled, seconds
         self._description = description
         self.asked: list[tuple[str, str, str]] = []
+        self.in_turn: list[tuple[str, ...]] = []
         self.labels: list[str] = []
-        self.settled_before: list[int] = []
         self.open_cases = 0
         self.closed = False
 
@@ -139,13 +139,14 @@ class ScriptedProfile:
         figures = CheckFigures(error, "token 7 of rank 0, head 2: not written" if wrong else "")
         return self._launch(implementation, figures, verification=Verification(4096, 256 if wrong else 0))
 
-    def replay(self, implementation: Implementation) -> ProfileLaunch:
+    def replay(self, in_turn: Sequence[Implementation]) -> list[ProfileLaunch]:
+        self._device.in_turn.append(tuple(in_turn))
+        return [self._replay(one) for one in in_turn]
+
+    def _replay(self, implementation: Implementation) -> ProfileLaunch:
         self._replays += 1
         time_ns = 1e3 * TIMES_US[implementation] + self._replays % 7
         return self._launch(implementation, ReplayFigures(launches=40, time_ns=time_ns))
-
-    def settle(self) -> None:
-        self._device.settled_before.append(len(self._device.asked))
 
     def record(self, implementation: Implementation) -> ProfileLaunch:
         remote = implementation == "fused"

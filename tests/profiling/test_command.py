@@ -48,8 +48,7 @@ def test_json_has_every_implementation_and_prediction(
     assert (point["tokens"], point["heads"], point["ranks"], point["remote_ranks"]) == (1024, 4, 8, 8)
     assert set(point["implementations"]) == set(IMPLEMENTATIONS)
     fused = point["implementations"]["fused"]
-    # Twice in each of its blocks, and twice around its recording variant.
-    assert len(fused["samples_ns"]) == 4 * 3
+    assert len(fused["samples_ns"]) == len(fused["beyond_attention_samples_ns"]) == 3
     assert point["recording"]["attention"]["overhead"] == pytest.approx(0.01, rel=1e-2)
     assert point["recording"]["fused"]["overhead"] == pytest.approx(0.04, rel=1e-2)
     assert point["recording"]["fused"]["time_ns"] == pytest.approx(109.2e3, rel=1e-4)
@@ -85,7 +84,7 @@ def test_the_table_has_what_was_measured_and_predicted(
     for part in (
         "attention alone", "serial, copy engine", "fused is faster", "H of fused", "T_RS of a tile",
         "G_Qloop", "M*_ub", "completion-coupled", "Q-loop", "wait for a staging slot",
-        "clocks were held down in 58 of 58", "What recording spans costs",
+        "clocks were held down in 68 of 68", "What recording spans costs",
     ):  # fmt: skip
         assert part in shown
     assert "median of 2 blocks" in shown
@@ -106,10 +105,10 @@ def test_six_blocks_have_an_interval(run_cli: RunCli, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize(
-    # 6 checks, 3 All-to-Alls, then blocks of 4: direct, copy, permute, fused, two that record; copy, permute,
-    # fused, ...
+    # 6 checks; 6 alone, then blocks of 4: direct, copy, permute, fused, two that record; 6 alone, then copy,
+    # permute, fused, ...
     ("stopped", "blocks"),
-    [(6, 0), (9 + 15, 0), (9 + 16, 1), (9 + 36, 2)],
+    [(6, 0), (12 + 15, 0), (12 + 16, 1), (12 + 24 + 6 + 12, 2)],
 )
 def test_a_page_says_how_many_blocks_an_interrupted_run_came_to(
     run_cli: RunCli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stopped: int, blocks: int
@@ -153,7 +152,7 @@ def test_a_config_and_options_reach_the_device(
     )
     assert found["config"] == config_keys(config)
     assert (found["seed"], found["repeats"]) == (4, 2)
-    assert len(gpu.asked) == 6 + 2 * (1 + 6 * 4) + 2
+    assert len(gpu.asked) == 6 + 2 * (6 + 6 * 4) + 2
 
 
 def test_the_local_control_has_no_prediction(run_cli: RunCli, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -381,14 +380,19 @@ def test_every_launch_is_kept_and_shown_by_trace_and_report(
         run = opened.run()
         assert (run.id, run.kind, run.status) == (found["run_id"], "profile", "finished")
         launches = opened.launches(run.id)
-        assert len(launches) == 6 + 2 * (1 + 6 * 4) + 2
+        assert len(launches) == 6 + 2 * (6 + 6 * 4) + 2
         stored = [one.measured["time_ns"] for one in launches if one.measured and "time_ns" in one.measured]
         implementations, recording = (found["points"][0][key] for key in ("implementations", "recording"))
-        samples = [one["samples_ns"] for one in (*implementations.values(), *recording.values())]
-        assert sorted(stored) == sorted(time_ns for own in samples for time_ns in own)
-        before, first, second, behind = stored[2:6]
-        direct = implementations["serial-direct"]["beyond_attention_samples_ns"]
-        assert direct[0] == (first + second - before - behind) / 2
+        shown = [time_ns for one in implementations.values() for time_ns in one["samples_ns"]]
+        for one in (*implementations.values(), *recording.values()):
+            shown += [
+                time_ns for block in one["compared"] for times_ns in block.values() for time_ns in times_ns
+            ]
+        assert sorted(stored) == sorted(shown)
+        before, first, second, behind = stored[6:10]
+        direct = implementations["serial-direct"]
+        assert direct["compared"][0] == {"own_ns": [first, second], "reference_ns": [before, behind]}
+        assert direct["beyond_attention_samples_ns"][0] == (first + second - before - behind) / 2
         assert opened.check().problems == ()
     trace, page = tmp_path / "run.json.gz", tmp_path / "run.html"
     assert run_cli("trace", "--run", "latest", "-o", str(trace)).exit_code == 0

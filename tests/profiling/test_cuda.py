@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -17,7 +16,6 @@ from tests.profiling.gpu import spans_of
 from xstage_tune.devices.attention_check import POISON_BITS, Bits, Inputs, to_bf16
 from xstage_tune.devices.attention_profiles import (
     IMPLEMENTATIONS,
-    RECORDING,
     CheckFigures,
     Implementation,
     ProfileCase,
@@ -29,8 +27,8 @@ from xstage_tune.devices.cuda import attention_buffers
 from xstage_tune.devices.cuda import attention_profiles as cuda
 from xstage_tune.devices.cuda.attention_buffers import AttentionBuffers
 from xstage_tune.devices.cuda.attention_shape import AttentionShape, Destinations
-from xstage_tune.devices.cuda.attention_variants import SHARED_BYTES_LIMIT
-from xstage_tune.devices.cuda.graph_timing import launches_of_replay
+from xstage_tune.devices.cuda.attention_variants import KERNEL, SHARED_BYTES_LIMIT
+from xstage_tune.devices.cuda.serial_a2a import STORE_KERNEL
 from xstage_tune.errors import DeviceError, UsageError
 
 CASE = ProfileCase("", 40, 2, 64, 8, 7, attention_config(block_n=64), "host", seed=3)
@@ -60,6 +58,12 @@ class Machine:
             self.ranks[33, 1] = POISON_BITS
 
 
+def compiled(source: str, entry: str) -> SimpleNamespace:
+    return SimpleNamespace(
+        sha256=f"{source} source", entries={entry: SimpleNamespace(registers=168, spill_bytes=0)}
+    )
+
+
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
     """Kernels, buffers and graphs of the host in place of the GPU's."""
@@ -69,7 +73,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
         ctas = 2
 
         def __init__(self, _: Any, shape: AttentionShape, __: Any, *, record_spans: bool = False) -> None:
-            self.compiled = SimpleNamespace()
+            self.compiled = compiled("attention", KERNEL)
             self._shape, self._records = shape, record_spans
             found.open_kernels += 1
 
@@ -96,7 +100,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
 
     class Serial:
         def __init__(self, *_: Any) -> None:
-            self.compiled = SimpleNamespace()
+            self.compiled = compiled("store", STORE_KERNEL)
 
         def store(self, source: int, destinations: Destinations, _: Any) -> None:
             assert (source, destinations.buffers) == (OUTPUT, (RANKS,) * 8)
@@ -137,18 +141,30 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
             found.queued.append("freed")
 
     class Graph:
-        def __init__(self, _: Any, queue: Callable[[], None], launches: int) -> None:
-            self.launches = launches
-            found.queued.append("captured")
-            queue()
+        launches = 3
 
-        def time_ns(self, timeout_s: float) -> float:
-            assert timeout_s > 10
-            found.queued.append("replayed")
-            return 5e3
+        def __init__(self, _: Any, queue: Callable[[], None], launch_ns: float) -> None:
+            assert launch_ns == 1e6
+            self.queue = queue
+            found.queued.append("captured")
 
         def close(self) -> None:
             found.queued.append("graph freed")
+
+    class Replays:
+        turns = 7
+
+        def __init__(self, _: Any, graphs: list[Graph]) -> None:
+            self._graphs = graphs
+
+        def launches(self) -> list[int]:
+            return [10 * graph.launches for graph in self._graphs]
+
+        def times_ns(self, timeout_s: float) -> list[float]:
+            assert timeout_s > 10
+            for graph in self._graphs:
+                graph.queue()
+            return [5e3 + place for place in range(len(self._graphs))]
 
     def elapsed_ns(_: Any, queue: Callable[[], None], *__: Any, before: Callable[[], None]) -> float:
         before()
@@ -160,6 +176,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
         ("SerialA2A", Serial),
         ("AttentionBuffers", Buffers),
         ("ReplayGraph", Graph),
+        ("GraphsInTurn", Replays),
         ("elapsed_ns", elapsed_ns),
         ("synchronize", lambda *_: None),
         ("time", SimpleNamespace(sleep=lambda seconds: found.queued.append("rested" if seconds else ""))),
@@ -223,44 +240,44 @@ def test_a_graph_is_captured_once_after_a_launch_and_replayed(machine: Machine) 
     profile = prepared()
     for repeat in range(2):
         machine.queued.clear()
-        sample = profile.replay("serial-copy")
-        assert sample.figures == ReplayFigures(launches=launches_of_replay(1e6), time_ns=5e3)
-        assert machine.queued == (
-            [*([] if repeat else ["attention", "copy"] * 2 + ["captured", "attention", "copy"]), "replayed"]
-        )
+        (sample,) = profile.replay(["serial-copy"])
+        assert sample.figures == ReplayFigures(launches=30, time_ns=5e3)
+        assert machine.queued == [
+            *([] if repeat else ["attention", "copy"] * 2 + ["captured"]),
+            "attention",
+            "copy",
+        ]
     profile.close()
     assert machine.queued[-2:] == ["graph freed", "freed"]
     assert machine.open_kernels == 0
     profile.close()
 
 
-def test_settling_builds_every_graph_then_runs_the_attention_alone(machine: Machine) -> None:
+def test_replays_in_turn_are_of_one_measurement_and_each_of_its_own_kernel(machine: Machine) -> None:
     profile = prepared()
-    profile.settle()
-    assert machine.queued.count("captured") == len(IMPLEMENTATIONS) + len(RECORDING)
+    in_turn: list[Implementation] = ["fused", "fused-recording", "all-to-all", "serial-permute"]
+    profile.replay(in_turn)
     machine.queued.clear()
-    profile.settle()
-    # A launch takes 5 us here, and a replay is made twice.
-    launches = launches_of_replay(1e6)
-    assert machine.queued == ["replayed"] * math.ceil(100e6 / (2 * launches * 5e3))
-    machine.queued.clear()
-    profile.replay("fused")
-    assert machine.queued == ["replayed"]
+    timed = profile.replay(in_turn)
+    assert machine.queued == ["fused", "fused, recording", "store", "attention", "permute"]
+    assert [one.implementation for one in timed] == in_turn
+    assert [one.figures for one in timed] == [ReplayFigures(30, 5e3 + place) for place in range(4)]
+    assert [one.launch.kernel.partition("[")[0] for one in timed] == in_turn
+    assert [one.producers for one in timed] == [2, 2, 132, 132]
+    own, recording, stores, serial = (one.launch for one in timed)
+    assert recording.shared_bytes == SHARED_BYTES_LIMIT > own.shared_bytes == serial.shared_bytes > 0
+    assert stores.shared_bytes == 0
+    assert {one.elapsed_ns for one in (own, recording, stores, serial)} == {1}
+    assert [one.kernel_sha256 for one in (own, stores)] == ["attention source", "store source"]
 
 
-def test_spans_and_times_of_recording_are_of_the_variant_that_records(machine: Machine) -> None:
-    profile = prepared()
-    recorded = profile.record("fused")
+def test_spans_are_of_the_variant_that_records(machine: Machine) -> None:
+    recorded = prepared().record("fused")
     assert machine.queued == ["rested", *["fused, recording"] * 3]
     assert isinstance(recorded.figures, SpanFigures)
     assert recorded.figures.tiles == 2
     assert len(recorded.table.spans) == 2 * 2 * 3
-    machine.queued.clear()
-    timed = profile.replay("attention-recording")
-    assert machine.queued == [*["attention, recording"] * 2, "captured", "attention, recording", "replayed"]
-    assert (timed.implementation, timed.producers) == ("attention-recording", 2)
-    assert (timed.launch.shared_bytes, len(timed.table.spans)) == (SHARED_BYTES_LIMIT, 0)
-    assert recorded.launch.shared_bytes == SHARED_BYTES_LIMIT > profile.replay("fused").launch.shared_bytes
+    assert (recorded.implementation, recorded.launch.shared_bytes) == ("fused", SHARED_BYTES_LIMIT)
 
 
 def test_an_error_while_preparing_closes_what_was_opened(
@@ -280,11 +297,6 @@ def test_more_ranks_than_the_table_holds_are_refused() -> None:
 
     with pytest.raises(UsageError, match="16 ranks"):
         prepared(replace(CASE, ranks=16, remote_ranks=15))
-
-
-@pytest.mark.parametrize(("launch_ns", "launches"), [(0.0, 500), (1e3, 500), (1e6, 20), (22e6, 3)])
-def test_short_launches_are_replayed_more_often(launch_ns: float, launches: int) -> None:
-    assert launches_of_replay(launch_ns) == launches
 
 
 @pytest.mark.parametrize(

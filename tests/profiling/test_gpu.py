@@ -55,11 +55,17 @@ def test_all_outputs_are_right_before_and_after_replays(prepared: CudaPreparedPr
             checked = prepared.check(implementation)
             assert isinstance(checked.figures, CheckFigures)
             assert (checked.figures.place, checked.verification.mismatched_bytes) == ("", 0)
-        prepared.settle()
-        for implementation in (*IMPLEMENTATIONS, *RECORDING.values()):
-            sample = prepared.replay(implementation)
+        in_turn = (*IMPLEMENTATIONS, *RECORDING.values())
+        samples = [*prepared.replay(["fused"]), *prepared.replay(in_turn)]
+        assert [one.implementation for one in samples] == ["fused", *in_turn]
+        for sample in samples:
             assert isinstance(sample.figures, ReplayFigures)
             assert 1e3 < sample.figures.time_ns < 1e8
+
+
+def test_what_runs_in_turn_with_itself_takes_as_long(prepared: CudaPreparedProfile) -> None:
+    times_ns = [one.figures.time_ns for one in prepared.replay(["attention"] * 4)]  # type: ignore[union-attr]
+    assert max(times_ns) / min(times_ns) < 1.02
 
 
 def test_spans_of_every_tile(prepared: CudaPreparedProfile) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from statistics import median
 from typing import Any
@@ -25,7 +26,7 @@ from xstage_tune.launch_order import balanced
 from xstage_tune.platforms.loader import load_platform
 from xstage_tune.profiling.comparison import COMPARED, block
 from xstage_tune.profiling.prediction import predict
-from xstage_tune.profiling.procedure import profile, require_right
+from xstage_tune.profiling.procedure import profile, replay_order, require_right
 from xstage_tune.profiling.request import ProfileRequest, request_from_keys
 from xstage_tune.profiling.result import Outcome, ProfileResult, conclude
 
@@ -54,27 +55,28 @@ class Notes:
         self.launches.append(launch)
 
 
-def test_all_is_checked_then_timed_between_attentions_then_recorded() -> None:
+def test_all_is_checked_then_timed_alone_and_in_turn_then_recorded() -> None:
     gpu, notes = ScriptedProfiles(), Notes()
     profile(gpu, request(), notes)
-    assert len(notes.launches) == notes.total == 6 + 3 * (1 + 6 * 4) + 2
+    assert len(notes.launches) == notes.total == 6 + 3 * (6 + 6 * 4) + 2
     asked = [(what, one) for _, one, what in gpu.asked]
     assert asked[:6] == [("check", one) for one in IMPLEMENTATIONS]
-    assert asked[6:9] == [("replay", "all-to-all")] * 3
-    begins = list(range(9, len(asked) - 2, 4))
-    blocks = [tuple(one for _, one in asked[begin : begin + 4]) for begin in begins]
-    assert all(names == block(names[1]) for names in blocks)
-    turns = [[names[1] for names in blocks[begin : begin + 6]] for begin in (0, 6, 12)]
-    assert all(sorted(turn) == sorted([*COMPARED, *RECORDING.values()]) for turn in turns)
-    assert len({turn[0] for turn in turns}) == 3
-    assert gpu.settled_before == begins
     assert asked[-2:] == [("spans", "attention"), ("spans", "fused")]
+    assert len(gpu.in_turn) == 3 * (6 + 6)
+    begins_alone, begins = set(), set()
+    for repeat in range(3):
+        alone, blocks = gpu.in_turn[12 * repeat :][:6], gpu.in_turn[12 * repeat + 6 :][:6]
+        assert sorted(alone) == sorted((one,) for one in IMPLEMENTATIONS)
+        assert sorted(blocks) == sorted(block(one) for one in (*COMPARED, *RECORDING.values()))
+        begins_alone.add(alone[0])
+        begins.add(blocks[0])
+    assert (len(begins_alone), len(begins)) == (3, 3)
     assert gpu.open_cases == 0
 
 
-def test_a_recording_variant_is_timed_between_what_it_records() -> None:
+def test_a_recording_variant_is_compared_with_what_it_records() -> None:
     assert block("fused-recording") == ("fused", "fused-recording", "fused-recording", "fused")
-    assert block("attention-recording")[0] == block("attention-recording")[3] == "attention"
+    assert block("attention-recording")[::3] == block("fused")[::3] == ("attention", "attention")
 
 
 def former_request(**changes: Any) -> tuple[ProfileRequest, ProfileRequest]:
@@ -85,14 +87,13 @@ def former_request(**changes: Any) -> tuple[ProfileRequest, ProfileRequest]:
     return asked, request_from_keys({**keys, **changes}, "a test")
 
 
-def test_a_request_of_before_recording_was_timed_has_the_other_blocks() -> None:
+def test_a_request_of_before_anything_ran_in_turn_has_blocks_behind_the_all_to_all() -> None:
     asked, former = former_request(bracketed=True)
     assert former == replace(asked, replays="blocks")
     gpu = ScriptedProfiles()
     profile(gpu, former, Notes())
-    replays = [one for _, one, what in gpu.asked if what == "replay"]
     turns = [[*COMPARED], [*COMPARED[1:], COMPARED[0]], [*COMPARED[2:], *COMPARED[:2]]]
-    assert replays[3:] == [replay for turn in turns for one in turn for replay in block(one)]
+    assert gpu.in_turn == [*[("all-to-all",)] * 3, *(block(one) for turn in turns for one in turn)]
 
 
 def test_a_request_of_before_there_were_blocks_has_its_balanced_order() -> None:
@@ -101,17 +102,15 @@ def test_a_request_of_before_there_were_blocks_has_its_balanced_order() -> None:
     gpu = ScriptedProfiles()
     profile(gpu, former, Notes())
     assert len(gpu.asked) == 6 * 4 + 2
-    for repeat in range(3):
-        turn = [one for _, one, _ in gpu.asked[6 * (repeat + 1) : 6 * (repeat + 2)]]
-        assert turn == [IMPLEMENTATIONS[index] for index in balanced(6, repeat)]
-    assert gpu.settled_before == []
+    order = [IMPLEMENTATIONS[index] for repeat in range(3) for index in balanced(6, repeat)]
+    assert gpu.in_turn == [(one,) for one in order]
 
 
 def test_cases_of_a_sweep_are_prepared_one_at_a_time() -> None:
     gpu = ScriptedProfiles()
     profile(gpu, request(sweep=parse_sweep("tokens=256,1000"), repeats=1), Notes())
     labels = [label for label, _, _ in gpu.asked]
-    assert labels == ["tokens=256"] * 33 + ["tokens=1000"] * 33
+    assert labels == ["tokens=256"] * 38 + ["tokens=1000"] * 38
 
 
 @pytest.mark.parametrize(
@@ -165,31 +164,36 @@ def test_predictions_are_those_of_the_audit() -> None:
     assert found.simulated.residual_ns >= 0
 
 
-def replayed(*times_ns: tuple[Implementation, float], label: str = "") -> list[Outcome]:
-    """Replays in turn."""
-    return [Outcome(label, one, ReplayFigures(10, ns), Verification(0, 0)) for one, ns in times_ns]
+Alone = Mapping[Implementation, Sequence[float]]
+Blocks = Mapping[Implementation, Sequence[tuple[float, float, float, float]]]
 
 
-def block_of(implementation: Implementation, *times_ns: float, label: str = "") -> list[Outcome]:
-    """An implementation between attentions."""
-    return replayed(*zip(block(implementation), times_ns, strict=True), label=label)
+def replayed(asked: ProfileRequest, alone: Alone, blocks: Blocks, *, label: str = "") -> list[Outcome]:
+    """Replays in the order of a request, of those that are not named as of an attention of 100."""
+    own = {one: iter(times_ns) for one, times_ns in alone.items()}
+    fours = {one: iter(times_ns) for one, times_ns in blocks.items()}
+    outcomes = []
+    for in_turn in replay_order(asked):
+        if len(in_turn) == 1:
+            times_ns = [next(own[in_turn[0]]) if in_turn[0] in own else 100.0]
+        else:
+            times_ns = [*next(fours[in_turn[1]])] if in_turn[1] in fours else [100.0] * 4
+        for one, ns in zip(in_turn, times_ns, strict=True):
+            outcomes.append(Outcome(label, one, ReplayFigures(10, ns), Verification(0, 0)))
+    return outcomes
 
 
-def concluded(
-    asked: ProfileRequest, times_ns: dict[int | None, dict[Implementation, float]]
-) -> ProfileResult:
-    """A result of as many equal blocks as are asked for of each time beside that of the attention."""
-    outcomes = [
-        outcome
-        for value, times in times_ns.items()
-        for _ in range(asked.repeats)
-        for one, ns in times.items()
-        if one != "attention"
-        for outcome in block_of(
-            one, times["attention"], ns, ns, times["attention"], label=asked.case_at(value).label
-        )
-    ]
-    return conclude_of(asked, outcomes)
+def steady(
+    asked: ProfileRequest, times_ns: Mapping[Implementation, float], *, label: str = ""
+) -> list[Outcome]:
+    """Replays of implementations that always take the same time, alone and in turn."""
+    alone_ns = times_ns["attention"]
+    return replayed(
+        asked,
+        {one: [ns] * asked.repeats for one, ns in times_ns.items()},
+        {one: [(alone_ns, ns, ns, alone_ns)] * asked.repeats for one, ns in times_ns.items()},
+        label=label,
+    )
 
 
 def conclude_of(asked: ProfileRequest, outcomes: list[Outcome]) -> ProfileResult:
@@ -200,98 +204,113 @@ def conclude_of(asked: ProfileRequest, outcomes: list[Outcome]) -> ProfileResult
 def test_the_paper_s_hiding_and_speedup() -> None:
     """Table 3, FA3 at 8,192 tokens: 195.2 alone, 295.6 serial, 207.0 fused: 1.428x, 88% hidden."""
     times: dict[Implementation, float] = {"attention": 195.2e3, "serial-direct": 295.6e3, "fused": 207.0e3}
-    (point,) = concluded(request(), {None: times}).points
+    (point,) = conclude_of(request(), steady(request(), times)).points
     assert point.speedup("serial-direct") == pytest.approx(1.428, abs=5e-4)
     assert point.hiding_ratio("serial-direct") == pytest.approx(0.8825, abs=5e-4)
     assert point.residual_ns() == pytest.approx(11.8e3)
-    assert point.speedup("serial-copy") is None
-    assert point.ideal_speedup() is None
 
 
-def test_residuals_are_of_one_block_each_and_times_of_the_replays_themselves() -> None:
-    """T_FA = 100, E_res = 2 and a serial version's 10, at clocks that drift within blocks and over them."""
-    outcomes = replayed(("all-to-all", 12.0))
-    for clock in (1.0, 1.2, 1.5):
-        for one, beyond, cooler in (("fused", 2.0, 1.0), ("serial-direct", 10.0, 0.9)):
-            times = (100.0, 100.0 + beyond, 100.0 + beyond, 100.0)
-            outcomes += block_of(
-                one, *(time * clock * cooler + 5.0 * place for place, time in enumerate(times))
-            )
-    (point,) = conclude_of(request(), outcomes).points
+def test_residuals_are_of_one_block_each_and_times_of_what_ran_alone() -> None:
+    """E_res = 2 and a serial version's 10, of an attention of 100 whose clocks change from block to block."""
+    clocks = (1.0, 1.2, 1.5)
+
+    def beside(beyond: float, cooler: float) -> list[tuple[float, float, float, float]]:
+        times = (100.0, 100.0 + beyond, 100.0 + beyond, 100.0)
+        fours = [[time * clock * cooler + place for place, time in enumerate(times)] for clock in clocks]
+        return [(four[0], four[1], four[2], four[3]) for four in fours]
+
+    alone: Alone = {
+        "attention": [101.0, 99.0, 104.0], "fused": [103.0, 102.5, 105.0],
+        "serial-direct": [108.0, 107.0, 107.5], "all-to-all": [12.0, 11.0, 13.0],
+    }  # fmt: skip
+    blocks: Blocks = {"fused": beside(2.0, 1.0), "serial-direct": beside(10.0, 0.9)}
+    (point,) = conclude_of(request(), replayed(request(), alone, blocks)).points
     assert point.residual_ns() == pytest.approx(2.4)
+    assert point.residual_of_attention() == pytest.approx(2.4 / 101)
     assert point.hiding_ratio("serial-direct") == pytest.approx(1 - 2.4 / (10 * 1.2 * 0.9))
-    # The attentions around fused; the others ran on a cooler GPU.
-    assert point.time_ns("attention") == pytest.approx(median([100, 115, 120, 135, 150, 165]))
-    assert point.time_ns("fused") == pytest.approx(median([107, 112, 127.4, 132.4, 158, 163]))
-    direct = [110 * 0.9 * clock + at for clock in (1, 1.2, 1.5) for at in (5, 10)]
-    assert point.time_ns("serial-direct") == pytest.approx(median(direct))
-    assert point.speedup("serial-direct") == pytest.approx(median(direct) / 129.9)
-    assert point.spread("fused") == pytest.approx((163 - 107) / 129.9)
-    assert point.time_ns("all-to-all") == 12.0
+    assert (point.time_ns("attention"), point.time_ns("fused")) == (101.0, 103.0)
+    assert point.speedup("serial-direct") == pytest.approx(107.5 / 103)
+    assert point.ideal_speedup() == pytest.approx(1 + 12 / 101)
+    assert point.spread("fused") == pytest.approx(2.5 / 103)
     keys = point.keys()["implementations"]
+    assert keys["fused"]["samples_ns"] == [103.0, 102.5, 105.0]
+    assert keys["fused"]["beyond_attention_samples_ns"] == pytest.approx([2.0, 2.4, 3.0])
     assert keys["fused"]["beyond_attention_ns"] == pytest.approx(2.4)
-    assert keys["attention"]["samples_ns"][2] == pytest.approx(90.0)
 
 
-def test_what_recording_adds_is_of_its_own_blocks_and_in_no_other_time() -> None:
-    outcomes = []
-    for clock in (1.0, 1.1, 1.3):
-        outcomes += block_of("fused", 100.0 * clock, 102.0 * clock, 102.0 * clock, 100.0 * clock)
-        outcomes += block_of("fused-recording", *(one * clock * 0.9 for one in (102.0, 107.1, 107.1, 102.0)))
-    (point,) = conclude_of(request(), [*outcomes, *replayed(("attention", 130.0))]).points
+def test_what_recording_adds_is_of_its_own_blocks() -> None:
+    fours = [(102.0 * clock, 107.1 * clock, 107.1 * clock, 102.0 * clock) for clock in (1.0, 1.1, 1.3)]
+    outcomes = replayed(request(), {"fused": [90.0] * 3}, {"fused-recording": fours})
+    (point,) = conclude_of(request(), outcomes).points
     assert point.recording_overhead("fused") == pytest.approx(0.05)
-    assert point.recording_overhead("attention") is None
-    found = point.keys()["recording"]
-    assert found["fused"]["overhead_ns"] == pytest.approx(5.1 * 0.9 * 1.1)
-    assert found["fused"]["overhead_samples_ns"] == pytest.approx([4.59, 4.59 * 1.1, 4.59 * 1.3])
-    assert found["fused"]["time_ns"] == pytest.approx(107.1 * 0.9 * 1.1)
-    assert found["fused"]["overhead_ci95_ns"] is None
-    assert set(found) == {"fused"}
-    # Those around and within fused's own blocks.
-    assert point.time_ns("attention") == pytest.approx(110.0)
-    assert point.time_ns("fused") == pytest.approx(112.2)
-    assert point.beyond_ns("fused") == pytest.approx([2.0, 2.2, 2.6])
-    assert set(point.keys()["implementations"]) == {"attention", "fused"}
+    assert point.recording_overhead("attention") == 0.0
+    found = point.keys()["recording"]["fused"]
+    assert found["overhead_ns"] == pytest.approx(5.1 * 1.1)
+    assert found["overhead_samples_ns"] == pytest.approx([5.1, 5.1 * 1.1, 5.1 * 1.3])
+    assert found["time_ns"] == pytest.approx(107.1 * 1.1)
+    assert found["overhead_ci95_ns"] is None
+    assert point.time_ns("fused") == 90.0
+    assert set(point.keys()["implementations"]) == set(IMPLEMENTATIONS)
 
 
-def test_an_interrupted_run_says_what_its_whole_blocks_do() -> None:
-    whole = block_of("fused", 100.0, 103.0, 103.0, 100.0)
-    (point,) = conclude_of(request(), [*whole, *block_of("fused", 100.0, 120.0, 120.0, 100.0)[:3]]).points
-    assert point.beyond_ns("fused") == [3.0]
-    (point,) = conclude_of(request(), whole[:3]).points
-    assert point.residual_ns() is None
-    assert (point.time_ns("attention"), point.time_ns("fused")) == (100.0, 103.0)
-    assert (point.time_ns("serial-copy"), point.spread("serial-copy")) == (None, None)
+@pytest.mark.parametrize(("blocks", "whole"), [(2, 2), (1.75, 1), (0.75, 0)])
+def test_an_interrupted_run_says_what_its_whole_blocks_do(blocks: float, whole: int) -> None:
+    fused = [(100.0, 103.0, 103.0, 100.0), (100.0, 104.0, 104.0, 100.0), (100.0, 120.0, 120.0, 100.0)]
+    outcomes = replayed(request(), {}, {"fused": fused})
+    # In each repeat six alone, then blocks of four: fused is the fourth, the third, ...
+    begins = (6 + 3 * 4, 6 + 6 * 4 + 6 + 2 * 4)
+    stopped = begins[int(blocks - 0.1)] + round(4 * (blocks - int(blocks - 0.1)))
+    (point,) = conclude_of(request(), outcomes[:stopped]).points
+    assert point.beyond_ns("fused") == [3.0, 4.0][:whole]
+    assert (point.residual_ns() is None) is (whole == 0)
+    assert point.time_ns("serial-copy") == 100.0
+
+
+def test_what_a_run_never_came_to_has_no_time() -> None:
+    (point,) = conclude_of(request(), replayed(request(), {}, {})[:1]).points
+    assert (point.time_ns("fused"), point.spread("fused"), point.recording_overhead("fused")) == (None,) * 3
+    assert point.ideal_speedup() is None
+    assert (set(point.keys()["implementations"]), point.keys()["recording"]) == ({"attention"}, {})
+
+
+def test_of_former_blocks_the_attention_s_time_is_that_around_fused() -> None:
+    asked = request(replays="blocks")
+    fused = [(100.0, 102.0, 103.0, 101.0), (110.0, 113.0, 115.0, 112.0), (120.0, 123.0, 124.0, 121.0)]
+    copied = [(90.0, 120.0, 120.0, 90.0)] * 3
+    (point,) = conclude_of(asked, replayed(asked, {}, {"fused": fused, "serial-copy": copied})).points
+    assert point.time_ns("attention") == median([100, 101, 110, 112, 120, 121])
+    assert point.time_ns("fused") == median([102, 103, 113, 115, 123, 124])
+    assert (point.time_ns("serial-copy"), point.time_ns("all-to-all")) == (120.0, 100.0)
+    assert point.beyond_ns("fused") == [2.0, 3.0, 3.0]
+    assert point.keys()["recording"] == {}
 
 
 def test_residuals_of_a_run_without_blocks_are_of_one_repeat_each() -> None:
-    outcomes = [
-        outcome
-        for clock in (1.0, 1.2, 1.5)
-        for outcome in replayed(
-            ("attention", 100.0 * clock), ("all-to-all", 9.0), ("serial-direct", 110.0 * clock),
-            ("fused", 102.0 * clock),
-        )
-    ]  # fmt: skip
     asked = request(replays="balanced")
-    (point,) = conclude_of(asked, [*outcomes, *replayed(("attention", 90.0))]).points
+    alone: Alone = {
+        "attention": [100.0, 120.0, 150.0], "fused": [102.0, 122.4, 153.0],
+        "serial-direct": [110.0, 132.0, 165.0],
+    }  # fmt: skip
+    outcomes = replayed(asked, alone, {})
+    (point,) = conclude_of(asked, outcomes).points
     assert point.beyond_ns("fused") == pytest.approx([2.0, 2.4, 3.0])
     assert point.beyond_ns("all-to-all") == []
     assert point.hiding_ratio("serial-direct") == pytest.approx(0.8)
     assert (point.time_ns("attention"), point.time_ns("fused")) == (120.0, pytest.approx(122.4))
     assert point.keys()["recording"] == {}
-    (point,) = conclude_of(asked, replayed(("fused", 102.0))).points
-    assert (point.residual_ns(), point.time_ns("fused")) == (None, 102.0)
+    (point,) = conclude_of(asked, outcomes[:2]).points
+    assert point.residual_ns() is None
 
 
-def test_replays_in_no_blocks_are_of_another_version() -> None:
-    with pytest.raises(UsageError, match="replays of another version: attention, fused, attention, fused"):
-        conclude_of(request(), replayed(*[("attention", 100.0), ("fused", 102.0)] * 2))
+def test_other_replays_than_were_asked_for_are_of_another_version() -> None:
+    outcomes = replayed(request(), {}, {})
+    with pytest.raises(UsageError, match="replays of another version: all-to-all for attention"):
+        conclude_of(request(), outcomes[1:])
 
 
 def test_there_is_nothing_to_hide_where_serial_takes_no_longer() -> None:
     times: dict[Implementation, float] = {"attention": 100.0, "serial-direct": 99.0, "fused": 101.0}
-    (point,) = concluded(request(), {None: times}).points
+    (point,) = conclude_of(request(), steady(request(), times)).points
     assert point.hiding_ratio("serial-direct") is None
     assert point.keys()["against"]["serial-direct"]["speedup"] == pytest.approx(99 / 101)
 
@@ -301,14 +320,13 @@ def test_there_is_nothing_to_hide_where_serial_takes_no_longer() -> None:
 )
 def test_where_the_residual_ends_in_a_sweep(shares: tuple[float, ...], ends: int | None) -> None:
     asked = request(sweep=parse_sweep("tokens=1024,2048,4096,8192"), repeats=6)
-    times: dict[int | None, dict[Implementation, float]] = {
-        value: {"attention": 1000.0, "fused": 1000.0 * (1 + share)}
+    points = [
+        steady(asked, {"attention": 1000.0, "fused": 1000.0 * (1 + share)}, label=asked.case_at(value).label)
         for value, share in zip(asked.values(), shares, strict=True)
-    }
-    assert concluded(asked, times).residual_ends_tokens() == ends
+    ]
+    assert conclude_of(asked, [one for own in points for one in own]).residual_ends_tokens() == ends
     # What a sweep that was stopped did not come to is not known.
-    del times[8192]
-    assert concluded(asked, times).residual_ends_tokens() is None
+    assert conclude_of(asked, [one for own in points[:-1] for one in own]).residual_ends_tokens() is None
 
 
 @pytest.mark.parametrize(("blocks", "last", "hidden"), [(6, 1.0, True), (6, 21.0, False), (5, 1.0, False)])
@@ -316,8 +334,9 @@ def test_nothing_is_sure_of_few_blocks_or_with_one_beyond_the_limit(
     blocks: int, last: float, hidden: bool
 ) -> None:
     beyond = [*([1.0] * (blocks - 1)), last]
-    outcomes = [one for add in beyond for one in block_of("fused", 1000.0, 1000 + add, 1000 + add, 1000.0)]
-    (point,) = conclude_of(request(repeats=blocks), outcomes).points
+    asked = request(repeats=blocks)
+    fused = [(1000.0, 1000 + add, 1000 + add, 1000.0) for add in beyond]
+    (point,) = conclude_of(asked, replayed(asked, {"attention": [1000.0] * blocks}, {"fused": fused})).points
     assert point.residual_ns() == 1.0
     assert point.is_hidden() is hidden
 

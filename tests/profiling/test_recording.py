@@ -36,7 +36,7 @@ CASE = REQUEST.case_at(None)
 def launches() -> list[ProfileLaunch]:
     prepared = ScriptedProfiles().prepare(CASE)
     checks = [prepared.check(one) for one in IMPLEMENTATIONS]
-    return [*checks, *(prepared.replay("fused") for _ in range(2)), prepared.record("fused")]
+    return [*checks, *prepared.replay(["fused", "fused"]), prepared.record("fused")]
 
 
 LAUNCHES = launches()
@@ -59,7 +59,7 @@ def test_launches_come_back_exactly(recording: Path) -> None:
     device = ReplayedProfiles(recording)
     prepared = device.prepare(CASE)
     checks = [prepared.check(one) for one in IMPLEMENTATIONS]
-    again = [*checks, prepared.replay("fused"), prepared.replay("fused"), prepared.record("fused")]
+    again = [*checks, *prepared.replay(["fused", "fused"]), prepared.record("fused")]
     for replayed, original in zip(again, LAUNCHES, strict=True):
         assert replace(replayed, table=original.table) == original
         assert np.array_equal(replayed.table.spans, original.table.spans)
@@ -73,11 +73,11 @@ def test_launches_come_back_exactly(recording: Path) -> None:
 def test_what_was_not_recorded_is_refused(recording: Path) -> None:
     prepared = ReplayedProfiles(recording).prepare(CASE)
     with pytest.raises(UsageError, match=r"has 0 launches of attention \(replay\), not 1"):
-        prepared.replay("attention")
+        prepared.replay(["attention"])
     for _ in range(2):
-        prepared.replay("fused")
+        prepared.replay(["fused"])
     with pytest.raises(UsageError, match=r"has 2 launches of fused \(replay\), not 3"):
-        prepared.replay("fused")
+        prepared.replay(["fused"])
 
 
 def test_another_case_is_refused(recording: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -141,10 +141,10 @@ class CheckFigures:
 
 @dataclass(frozen=True, slots=True)
 class ReplayFigures:
-    """One replay of a CUDA graph: ``launches`` of an implementation back to back.
+    """Replays of a CUDA graph: ``launches`` of an implementation back to back, or in some runs of them.
 
     Args:
-        time_ns: of one of them, between events around the replay.
+        time_ns: of one of them, between events around each run; the mean.
     """
 
     launches: Count
@@ -228,16 +228,8 @@ class PreparedProfile(Protocol):
         """
         ...
 
-    def replay(self, implementation: Implementation) -> ProfileLaunch:
-        """Time one replay of the implementation's graph.
-
-        Raises:
-            DeviceError: the replay failed or did not end.
-        """
-        ...
-
-    def settle(self) -> None:
-        """Get the device used to the attention alone: clocks are then those of running nothing else.
+    def replay(self, in_turn: Sequence[Implementation]) -> Sequence[ProfileLaunch]:
+        """Time graphs of implementations that run in turn, over and over, without a pause; one launch each.
 
         Raises:
             DeviceError: a replay failed or did not end.

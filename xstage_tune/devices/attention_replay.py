@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from xstage_tune.devices.attention_profiles import NO_SPANS, Implementation, ProfileCase, ProfileLaunch
@@ -52,12 +53,9 @@ class ReplayedProfile:
         """The recorded outcome of the check."""
         return self._device.next_launch(self._case, implementation, "check")
 
-    def replay(self, implementation: Implementation) -> ProfileLaunch:
-        """The next recorded sample."""
-        return self._device.next_launch(self._case, implementation, "replay")
-
-    def settle(self) -> None:
-        """Nothing runs."""
+    def replay(self, in_turn: Sequence[Implementation]) -> Sequence[ProfileLaunch]:
+        """The next recorded sample of each."""
+        return [self._device.next_launch(self._case, one, "replay") for one in in_turn]
 
     def record(self, implementation: Implementation) -> ProfileLaunch:
         """The recorded figures, with a sample of the spans."""

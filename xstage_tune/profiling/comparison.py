@@ -1,8 +1,8 @@
-"""What an implementation takes beyond its reference, of replays next to each other."""
+"""What an implementation takes beyond its reference, of replays with the same clocks."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
@@ -18,9 +18,9 @@ _UNRECORDED = {recording: one for one, recording in RECORDING.items()}
 def block(implementation: Implementation) -> tuple[Implementation, ...]:
     """The replays of one comparison, in turn: the reference, twice the implementation, the reference.
 
-    The reference is the attention alone; of a recording variant, what it records. Clocks that drift steadily
-    drop out of the difference. So does, to first order, what a replay inherits of the one before it: half of
-    either kind follow the reference, half the implementation.
+    The reference is the attention alone; of a recording variant, what it records. What a replay inherits of
+    the one before it, caches for one, drops out of the difference to first order: half of either kind follow
+    the reference, half the implementation.
     """
     reference = _UNRECORDED.get(implementation, "attention")
     return reference, implementation, implementation, reference
@@ -42,39 +42,51 @@ class Comparison:
 Comparisons = Mapping[Implementation, Sequence[Comparison]]
 
 
-def within_blocks(replays: Iterable[tuple[Implementation, float]]) -> Comparisons:
-    """Comparisons of replays that were made in blocks; what an interrupted run broke off does not count.
+def alone_and_compared(
+    order: Sequence[Sequence[Implementation]], replays: Sequence[tuple[Implementation, float]]
+) -> tuple[Mapping[Implementation, Sequence[float]], Comparisons]:
+    """Times in ns of what ran alone, and comparisons of what ran in blocks.
 
     Args:
-        replays: implementation and time of each, in turn. The All-to-All alone belongs to no block.
+        order: of the replays, as they were asked for: entries of one implementation, or blocks.
+        replays: implementation and time of each, in turn; an interrupted run has fewer. What it broke off
+            does not count.
 
     Raises:
-        UsageError: these are no blocks.
+        UsageError: these are other ones.
     """
-    in_blocks = iter([replay for replay in replays if replay[0] != "all-to-all"])
-    found: dict[Implementation, list[Comparison]] = {}
-    for four in zip(in_blocks, in_blocks, in_blocks, in_blocks, strict=False):
-        names = tuple(name for name, _ in four)
-        if names[1] not in (*COMPARED, *_UNRECORDED) or names != block(names[1]):
-            raise UsageError(f"replays of another version: {', '.join(names)} are no block", "profile again")
-        before_ns, first_ns, second_ns, behind_ns = (time_ns for _, time_ns in four)
-        found.setdefault(names[1], []).append(Comparison((first_ns, second_ns), (before_ns, behind_ns)))
-    return found
+    alone: dict[Implementation, list[float]] = {}
+    compared: dict[Implementation, list[Comparison]] = {}
+    begin = 0
+    for in_turn in order:
+        found = replays[begin : begin + len(in_turn)]
+        begin += len(in_turn)
+        names, times_ns = [name for name, _ in found], [time_ns for _, time_ns in found]
+        if names != list(in_turn[: len(names)]):
+            raise UsageError(
+                f"replays of another version: {', '.join(names)} for {', '.join(in_turn)}", "profile again"
+            )
+        if len(names) < len(in_turn):
+            break
+        if len(in_turn) == 1:
+            alone.setdefault(names[0], []).extend(times_ns)
+        else:
+            before_ns, first_ns, second_ns, behind_ns = times_ns
+            comparison = Comparison((first_ns, second_ns), (before_ns, behind_ns))
+            compared.setdefault(names[1], []).append(comparison)
+    return alone, compared
 
 
-def within_repeats(replays: Iterable[tuple[Implementation, float]]) -> Comparisons:
+def within_repeats(alone: Mapping[Implementation, Sequence[float]]) -> Comparisons:
     """Comparisons of replays that were made in repeats of one of each, with the attention of the same one.
 
     Args:
-        replays: implementation and time of each, in turn.
+        alone: times in ns of the replays of each implementation, in the order of the repeats.
     """
-    times_ns: dict[Implementation, list[float]] = {}
-    for implementation, time_ns in replays:
-        times_ns.setdefault(implementation, []).append(time_ns)
     return {
         one: [
-            Comparison((own,), (alone,))
-            for own, alone in zip(times_ns.get(one, ()), times_ns.get("attention", ()), strict=False)
+            Comparison((own_ns,), (attention_ns,))
+            for own_ns, attention_ns in zip(alone.get(one, ()), alone.get("attention", ()), strict=False)
         ]
         for one in COMPARED
     }

@@ -1,8 +1,8 @@
-"""The launches of a profile run: each implementation checked, then timed between attentions, then recorded.
+"""The launches of a profile run: all checked, then timed alone and in turn with another, then recorded.
 
 E_res is a difference of two times, a few percent of either. On a GPU at its power limit times move by as much
-with what ran in the tenths of a second before. So an implementation is compared with the attention alone
-within a block of four replays, before which the GPU gets used to the attention. A recording variant is
+with what ran in the tenths of a second before. So an implementation and the attention alone also run in turn,
+over and over in blocks of some milliseconds, which gives both the same clocks. A recording variant is
 compared likewise, with what it records.
 """
 
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from typing import Protocol
 
 from xstage_tune.devices.attention_check import TOLERANCE
@@ -56,7 +55,7 @@ def profile(device: ProfileDevice, request: ProfileRequest, observer: ProfileObs
     require_device(device.describe(), request.platform, request.path)
     cases = [request.case_at(value) for value in request.values()]
     order = replay_order(request)
-    each = len(IMPLEMENTATIONS) + order.replays + len(RECORDING)
+    each = len(IMPLEMENTATIONS) + sum(map(len, order)) + len(RECORDING)
     observer.planned(each * len(cases))
     for case in cases:
         with closing(profile_case(device, case, order)) as launches:
@@ -66,9 +65,12 @@ def profile(device: ProfileDevice, request: ProfileRequest, observer: ProfileObs
 
 
 def profile_case(
-    device: ProfileDevice, case: ProfileCase, order: ReplayOrder
+    device: ProfileDevice, case: ProfileCase, order: Sequence[Sequence[Implementation]]
 ) -> Generator[ProfileLaunch, None, None]:
     """The launches of one case, each as soon as it was made.
+
+    Args:
+        order: of the replays; each entry of what runs in turn.
 
     Raises:
         UsageError, DeviceError: as :func:`profile`.
@@ -76,43 +78,27 @@ def profile_case(
     with closing(device.prepare(case)) as prepared:
         for implementation in IMPLEMENTATIONS:
             yield prepared.check(implementation)
-        for implementation in order.alone:
-            yield prepared.replay(implementation)
-        for implementation in order.bracketed:
-            prepared.settle()
-            for one in block(implementation):
-                yield prepared.replay(one)
+        for in_turn in order:
+            yield from prepared.replay(in_turn)
         for implementation in RECORDING:
             yield prepared.record(implementation)
 
 
-@dataclass(frozen=True, slots=True)
-class ReplayOrder:
-    """The replays of a case.
+def replay_order(request: ProfileRequest) -> Sequence[Sequence[Implementation]]:
+    """The replays of a case: each implementation alone, and a block of each that is compared, every repeat.
 
-    Args:
-        alone: of which each is made for itself, before the others.
-        bracketed: of which each is a block.
+    Former kinds of replays had only one of the two, in blocks all but the All-to-All.
     """
-
-    alone: Sequence[Implementation]
-    bracketed: Sequence[Implementation] = ()
-
-    @property
-    def replays(self) -> int:
-        return len(self.alone) + sum(len(block(one)) for one in self.bracketed)
-
-
-def replay_order(request: ProfileRequest) -> ReplayOrder:
-    """Blocks of all that is compared, behind the All-to-All alone, which leaves a GPU cool."""
-    repeats = range(request.repeats)
-    if request.replays == "balanced":
-        turns = [balanced(len(IMPLEMENTATIONS), repeat) for repeat in repeats]
-        return ReplayOrder([IMPLEMENTATIONS[index] for turn in turns for index in turn])
-    recording = RECORDING.values() if request.replays == "blocks-recording" else ()
-    compared = (*COMPARED, *recording)
-    turns = [rotated(len(compared), repeat) for repeat in repeats]
-    return ReplayOrder(["all-to-all" for _ in repeats], [compared[index] for turn in turns for index in turn])
+    order: list[Sequence[Implementation]] = []
+    compared = COMPARED if request.replays == "blocks" else (*COMPARED, *RECORDING.values())
+    if request.replays == "blocks":
+        order += [["all-to-all"] for _ in range(request.repeats)]
+    for repeat in range(request.repeats):
+        if request.replays != "blocks":
+            order += [[IMPLEMENTATIONS[index]] for index in balanced(len(IMPLEMENTATIONS), repeat)]
+        if request.replays != "balanced":
+            order += [block(compared[index]) for index in rotated(len(compared), repeat)]
+    return order
 
 
 def require_right(checked: ProfileLaunch) -> None:

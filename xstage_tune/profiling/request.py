@@ -17,9 +17,10 @@ from xstage_tune.platforms.schema import PlatformProfile
 from xstage_tune.profile_files import check_profile
 from xstage_tune.workloads.schema import AttentionWorkload
 
-#: ``balanced``: repeats of one of each implementation. ``blocks``: each implementation between attentions.
-#: ``blocks-recording``: those, and each recording variant between what it records.
-Replays = Literal["balanced", "blocks", "blocks-recording"]
+#: ``in-turn``: each implementation alone, then in turn with the attention every few milliseconds; each
+#: recording variant with what it records. Of former versions ``blocks``, each between attentions of tenths of
+#: a second, and ``balanced``, each alone.
+Replays = Literal["in-turn", "blocks", "balanced"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,7 @@ class ProfileRequest:
     seed: int = 0
     sweep: Sweep | None = None
     platform_recorded: bool = False
-    replays: Replays = "blocks-recording"
+    replays: Replays = "in-turn"
 
     def __post_init__(self) -> None:
         require_platform_path(self.platform, self.path)

@@ -22,9 +22,9 @@ from xstage_tune.emulation.result import error_pct
 from xstage_tune.medians import median_interval95, median_or_none
 from xstage_tune.model import attention
 from xstage_tune.model.checks import NS_PER_S
-from xstage_tune.profiling.comparison import Comparisons, within_blocks, within_repeats
+from xstage_tune.profiling.comparison import Comparisons, alone_and_compared, within_repeats
 from xstage_tune.profiling.prediction import Prediction
-from xstage_tune.profiling.procedure import complaint
+from xstage_tune.profiling.procedure import complaint, replay_order
 from xstage_tune.profiling.request import ProfileRequest
 from xstage_tune.report.emit import json_sha256
 
@@ -70,7 +70,8 @@ class PointResult:
 
     Args:
         value: tokens of the sweep; None without one.
-        checks, samples, spans: those that were made; an interrupted run has fewer.
+        checks, spans: those that were made; an interrupted run has fewer.
+        alone: times of replays in ns by implementation; of former runs not of those that ran in blocks.
         comparisons: with its reference, by implementation; one that was never compared may be absent.
         prediction: None where the platform does not speak of the stores.
     """
@@ -78,21 +79,19 @@ class PointResult:
     value: int | None
     case: ProfileCase
     checks: Mapping[Implementation, tuple[CheckFigures, Verification]]
-    samples: Mapping[Implementation, Sequence[ReplayFigures]]
+    alone: Mapping[Implementation, Sequence[float]]
     comparisons: Comparisons
     spans: Mapping[Implementation, SpanFigures]
     prediction: Prediction | None
 
     def times_ns(self, implementation: Implementation) -> Sequence[float]:
-        """Of its replays that were compared; of the attention those around fused, whose clocks E_res has.
-
-        Where none were, of all.
-        """
+        """Of its replays alone; where there are none, of those compared, of the attention with fused."""
+        alone = self.alone.get(implementation)
+        if alone:
+            return alone
         if implementation == "attention":
-            compared = [time_ns for one in self.comparisons.get("fused", ()) for time_ns in one.reference_ns]
-        else:
-            compared = [time_ns for one in self.comparisons.get(implementation, ()) for time_ns in one.own_ns]
-        return compared or [sample.time_ns for sample in self.samples.get(implementation, ())]
+            return [time_ns for one in self.comparisons.get("fused", ()) for time_ns in one.reference_ns]
+        return [time_ns for one in self.comparisons.get(implementation, ()) for time_ns in one.own_ns]
 
     def time_ns(self, implementation: Implementation) -> float | None:
         """T: median of the replays."""
@@ -202,7 +201,7 @@ class PointResult:
             "flops": case.flops,
             "remote_bytes": case.remote_bytes,
             "implementations": {
-                one: self._implementation_keys(one) for one in IMPLEMENTATIONS if one in self.samples
+                one: self._implementation_keys(one) for one in IMPLEMENTATIONS if self.times_ns(one)
             },
             "checks": {
                 one: {
@@ -216,7 +215,7 @@ class PointResult:
             "recording": {
                 one: self._recording_keys(one)
                 for one, recording in RECORDING.items()
-                if recording in self.samples
+                if self.times_ns(recording)
             },
             "residual_ci95_ns": self.residual_ci95_ns(),
             "residual_of_attention": self.residual_of_attention(),
@@ -225,7 +224,7 @@ class PointResult:
             "against": {
                 serial: {"hiding_ratio": self.hiding_ratio(serial), "speedup": self.speedup(serial)}
                 for serial in SERIAL
-                if serial in self.samples
+                if self.times_ns(serial)
             },
             "spans": {
                 one: {key: found for key, found in asdict(figures).items() if key != "what"}
@@ -247,28 +246,27 @@ class PointResult:
     def _implementation_keys(self, implementation: Implementation) -> dict[str, Any]:
         flop_per_s, time_ns = self.flop_per_s(implementation), self.time_ns(implementation)
         moved = implementation == "all-to-all" and time_ns
-        samples = self.samples[implementation]
         return {
             "time_ns": time_ns,
-            "samples_ns": [sample.time_ns for sample in samples],
-            "launches_of_a_replay": samples[0].launches,
+            "samples_ns": self.times_ns(implementation),
             "spread": self.spread(implementation),
             "tflop_per_s": flop_per_s / _TERA if flop_per_s else None,
             "remote_bytes_per_s": self.case.remote_bytes / time_ns * NS_PER_S if moved and time_ns else None,
             "beyond_attention_ns": self.residual_ns(implementation),
             "beyond_attention_ci95_ns": self.residual_ci95_ns(implementation),
             "beyond_attention_samples_ns": self.beyond_ns(implementation),
+            "compared": [asdict(one) for one in self.comparisons.get(implementation, ())],
         }
 
     def _recording_keys(self, implementation: Implementation) -> dict[str, Any]:
         recording = RECORDING[implementation]
         return {
             "time_ns": self.time_ns(recording),
-            "samples_ns": [sample.time_ns for sample in self.samples[recording]],
             "overhead": self.recording_overhead(implementation),
             "overhead_ns": self.residual_ns(recording),
             "overhead_ci95_ns": self.residual_ci95_ns(recording),
             "overhead_samples_ns": self.beyond_ns(recording),
+            "compared": [asdict(one) for one in self.comparisons.get(recording, ())],
         }
 
     def _issue_ns(self, implementation: Implementation) -> float | None:
@@ -397,7 +395,6 @@ def _point(
     prediction: Prediction | None,
 ) -> PointResult:
     checks: dict[Implementation, tuple[CheckFigures, Verification]] = {}
-    samples: dict[Implementation, list[ReplayFigures]] = {}
     replays: list[tuple[Implementation, float]] = []
     spans: dict[Implementation, SpanFigures] = {}
     for one in own:
@@ -405,9 +402,10 @@ def _point(
             case CheckFigures():
                 checks[one.implementation] = one.figures, one.verification
             case ReplayFigures():
-                samples.setdefault(one.implementation, []).append(one.figures)
                 replays.append((one.implementation, one.figures.time_ns))
             case SpanFigures():
                 spans[one.implementation] = one.figures
-    comparisons = within_blocks(replays) if request.replays != "balanced" else within_repeats(replays)
-    return PointResult(value, case, checks, samples, comparisons, spans, prediction)
+    alone, comparisons = alone_and_compared(replay_order(request), replays)
+    if request.replays == "balanced":
+        comparisons = within_repeats(alone)
+    return PointResult(value, case, checks, alone, comparisons, spans, prediction)

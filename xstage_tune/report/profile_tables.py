@@ -87,7 +87,7 @@ def _implementations(result: ProfileResult, point: PointResult) -> TableData:
             factor(point.speedup(one)) if one in SERIAL else ABSENT,
         )
         for one in IMPLEMENTATIONS
-        if one in point.samples
+        if point.times_ns(one)
     )
     columns = (
         Column("implementation"), Column("T", "right"), Column("spread", "right"),
@@ -155,7 +155,7 @@ def _span_table(point: PointResult) -> TableData:
 
 def _recording_tables(points: Sequence[PointResult]) -> Iterator[TableData]:
     """What it costs to record the spans, a line a value; none of a run that did not time it."""
-    if not any(recording in point.samples for point in points for recording in RECORDING.values()):
+    if not any(point.times_ns(recording) for point in points for recording in RECORDING.values()):
         return
     rows = tuple(
         (
@@ -177,11 +177,10 @@ def _recording_tables(points: Sequence[PointResult]) -> Iterator[TableData]:
         Column("T of attention alone", "right"), Column("overhead", "right"), Column("of T_FA", "right"),
         Column("T of fused", "right"), Column("overhead", "right"), Column("of T_fused", "right"),
     )  # fmt: skip
-    notes = (
-        "of the recording builds, as launches back to back; overhead: beyond the build without spans, the "
-        "median of blocks of that, twice the recording one, and that",
+    note = (
+        "of recording builds, in turn with those without spans; overhead: beyond those, median of the blocks"
     )
-    yield TableData("What recording spans costs", columns, rows, notes)
+    yield TableData("What recording spans costs", columns, rows, (note,))
 
 
 def _sweep_table(result: ProfileResult) -> TableData:
@@ -316,13 +315,13 @@ def _notes(result: ProfileResult) -> Iterator[str]:
     counts = [len(point.beyond_ns("fused")) for point in result.points] or [0]
     fewest, most = min(counts), max(counts)
     made = f"{fewest}" if fewest == most else f"{fewest} to {most}"
-    if request.replays != "balanced":
-        yield (
-            "T: median replay, of the attention those around fused; E_res, and beyond T_FA: median of "
-            f"{made} blocks, each of the attention, twice the implementation, and the attention"
-        )
-    else:
-        yield f"T: median replay; E_res, and beyond T_FA: median of the differences within {made} repeats"
+    yield {
+        "in-turn": "T: median replay, of each alone; E_res, and beyond T_FA: median of "
+        f"{made} blocks, in which the attention and an implementation take turns every few ms, clocks alike",
+        "blocks": "T: median replay, of the attention those around fused; E_res, and beyond T_FA: median of "
+        f"{made} blocks, each of the attention, twice the implementation, and the attention",
+        "balanced": f"T: median replay; E_res, and beyond T_FA: median of the differences in {made} repeats",
+    }[request.replays]
     if any(point.residual_ci95_ns() for point in result.points):
         yield "in brackets behind such a difference: its interval, of at least 95% confidence, in us"
     else:

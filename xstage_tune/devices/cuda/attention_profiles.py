@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TypeVar
@@ -19,7 +19,6 @@ from xstage_tune.devices.attention_check import (
     sampled_tokens,
 )
 from xstage_tune.devices.attention_profiles import (
-    IMPLEMENTATIONS,
     NO_SPANS,
     NOT_VERIFIED,
     RECORDING,
@@ -37,9 +36,10 @@ from xstage_tune.devices.cuda.attention_buffers import AttentionBuffers
 from xstage_tune.devices.cuda.attention_kernel import AttentionA2A, PreparedLaunch
 from xstage_tune.devices.cuda.attention_shape import AttentionShape, Destinations
 from xstage_tune.devices.cuda.attention_variants import KERNEL, SHARED_BYTES_LIMIT, shared_bytes
+from xstage_tune.devices.cuda.compiler import CompiledKernel
 from xstage_tune.devices.cuda.driver import synchronize
 from xstage_tune.devices.cuda.gpu import Gpu
-from xstage_tune.devices.cuda.graph_timing import ReplayGraph, elapsed_ns, launches_of_replay
+from xstage_tune.devices.cuda.graph_timing import GraphsInTurn, ReplayGraph, elapsed_ns
 from xstage_tune.devices.cuda.serial_a2a import SERIAL, STORE_KERNEL, SerialA2A
 from xstage_tune.devices.cuda.sources import hash_sources, kernels_root, read_sources
 from xstage_tune.spans import SpanTable
@@ -53,8 +53,6 @@ _ATTENTIONS: tuple[Implementation, ...] = (*RECORDING, *RECORDING.values())
 _LEAST_FLOP_PER_S = 20e12
 _LEAST_BYTES_PER_S = 1e9
 _START_TIMEOUT_S = 10.0
-#: How long the attention runs alone before a block.
-_SETTLE_NS = 100e6
 #: The launch whose spans are read is the last of so many back to back, as in a replay.
 _LAUNCHES_TO_RECORD = 3
 #: Before that the GPU rests, until its clocks owe nothing to the replays, which would be in the spans of the
@@ -135,27 +133,18 @@ class CudaPreparedProfile:
             self._queue(implementation)
             self._wait(implementation, 1)
 
-        _, info = self._measure(implementation, "check", run)
+        _, (info,) = self._measure([implementation], "check", run)
         figures, verification = self._compare(implementation)
         return self._launch(implementation, figures, info, verification=verification)
 
-    def replay(self, implementation: Implementation) -> ProfileLaunch:
+    def replay(self, in_turn: Sequence[Implementation]) -> Sequence[ProfileLaunch]:
         """See :class:`~xstage_tune.devices.attention_profiles.PreparedProfile`."""
-        graph = self._graph(implementation)
-        timeout_s = self._timeout_s(2 * graph.launches)
-        time_ns, info = self._measure(implementation, "replay", lambda: graph.time_ns(timeout_s))
-        return self._launch(implementation, ReplayFigures(graph.launches, time_ns), info)
-
-    def settle(self) -> None:
-        """See :class:`~xstage_tune.devices.attention_profiles.PreparedProfile`."""
-        # All of them: a graph that were built within a block would leave the GPU idle there.
-        for implementation in (*IMPLEMENTATIONS, *RECORDING.values()):
-            self._graph(implementation)
-        attention = self._graph("attention")
-        timeout_s = self._timeout_s(2 * attention.launches)
-        busy_ns = 0.0
-        while busy_ns < _SETTLE_NS:
-            busy_ns += 2 * attention.launches * attention.time_ns(timeout_s)
+        graphs = [self._graph(one) for one in in_turn]
+        replays = GraphsInTurn(self._gpu.stream, graphs)
+        timeout_s = self._timeout_s(replays.turns * sum(graph.launches for graph in graphs))
+        times_ns, infos = self._measure(in_turn, "replay", lambda: replays.times_ns(timeout_s))
+        figures = map(ReplayFigures, replays.launches(), times_ns)
+        return [self._launch(*launch) for launch in zip(in_turn, figures, infos, strict=True)]
 
     def record(self, implementation: Implementation) -> ProfileLaunch:
         """See :class:`~xstage_tune.devices.attention_profiles.PreparedProfile`."""
@@ -168,7 +157,7 @@ class CudaPreparedProfile:
             return self._attentions[recording].kernel.read_spans(self._gpu.stream)
 
         time.sleep(_REST_S)
-        table, info = self._measure(recording, "spans", run)
+        table, (info,) = self._measure([recording], "spans", run)
         figures = span_figures(table, self._case, remote=implementation == "fused")
         kept = sampled_ctas(table, finishing_warpgroups(self._case.config), MOST_SPANS)
         return self._launch(implementation, figures, info, table=kept)
@@ -230,27 +219,40 @@ class CudaPreparedProfile:
                 self._queue(implementation)
 
             one_ns = elapsed_ns(self._gpu.stream, queue, self._timeout_s(2), implementation, before=queue)
-            self._graphs[implementation] = ReplayGraph(self._gpu.stream, queue, launches_of_replay(one_ns))
+            self._graphs[implementation] = ReplayGraph(self._gpu.stream, queue, one_ns)
         return self._graphs[implementation]
 
     def _measure(
-        self,
-        implementation: Implementation,
-        what: str,
-        run: Callable[[], Outcome],
-    ) -> tuple[Outcome, LaunchInfo]:
-        stores = implementation == "all-to-all"
-        attention = self._attentions.get(implementation, self._attentions["attention"])
+        self, in_turn: Sequence[Implementation], what: str, run: Callable[[], Outcome]
+    ) -> tuple[Outcome, list[LaunchInfo]]:
+        """Run what launches these one after another, as one measurement; what each of them was."""
+        kernels = [self._kernel_of(one) for one in in_turn]
+        name, compiled, entry, _ = kernels[0]
         outcome, info = self._gpu.measure(
-            run,
-            kernel=f"{implementation}[{self._case.config.label}]",
-            compiled=self._serial.compiled if stores else attention.kernel.compiled,
-            entry=STORE_KERNEL if stores else KERNEL,
-            category=what,
+            run, kernel=name, compiled=compiled, entry=entry, category=what, launches=len(in_turn)
         )
-        shared = 0 if stores else shared_bytes(self._case.config, self._case.head_dim)
+        return outcome, [
+            replace(
+                info,
+                kernel=name,
+                kernel_sha256=compiled.sha256,
+                registers=compiled.entries[entry].registers,
+                spill_bytes=compiled.entries[entry].spill_bytes,
+                shared_bytes=shared,
+            )
+            for name, compiled, entry, shared in kernels
+        ]
+
+    def _kernel_of(self, implementation: Implementation) -> tuple[str, CompiledKernel, str, int]:
+        """Name of a launch, its first kernel with the entry in it, and that one's shared memory in bytes."""
+        config = self._case.config
+        name = f"{implementation}[{config.label}]"
+        if implementation == "all-to-all":
+            return name, self._serial.compiled, STORE_KERNEL, 0
+        attention = self._attentions.get(implementation, self._attentions["attention"])
         recording = implementation in RECORDING.values()
-        return outcome, replace(info, shared_bytes=SHARED_BYTES_LIMIT if recording else shared)
+        shared = SHARED_BYTES_LIMIT if recording else shared_bytes(config, self._case.head_dim)
+        return name, attention.kernel.compiled, KERNEL, shared
 
     def _launch(
         self,

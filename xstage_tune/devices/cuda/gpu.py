@@ -154,7 +154,14 @@ class Gpu:
         return open_destination(path, nbytes, self.device, self.load_kernel)
 
     def measure(
-        self, run: Callable[[], Outcome], *, kernel: str, compiled: CompiledKernel, entry: str, category: str
+        self,
+        run: Callable[[], Outcome],
+        *,
+        kernel: str,
+        compiled: CompiledKernel,
+        entry: str,
+        category: str,
+        launches: int = 1,
     ) -> tuple[Outcome, LaunchInfo]:
         """Run a launch inside its NVTX range, with the GPU's state before and after.
 
@@ -163,10 +170,11 @@ class Gpu:
             kernel: name of the launch in results.
             entry: its entry in ``compiled``.
             category: of the range.
+            launches: how many of the run's launches this makes; the range has the first one's number.
         """
         number = self._number
-        self._number += 1
-        self.launches += 1
+        self._number += launches
+        self.launches += launches
         tick_ns = self._timer_tick_ns
         before = self._monitor.state()
         started_at = datetime.now(UTC).isoformat(timespec="microseconds")

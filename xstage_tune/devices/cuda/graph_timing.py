@@ -1,8 +1,11 @@
-"""Timing by CUDA graphs: launches back to back in one replay, between events, the GPU busy before it."""
+"""Timing by CUDA graphs: launches back to back, graphs in turn without a pause, events between them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from math import ceil
+from statistics import fmean
 from typing import Any
 
 from cuda.bindings import driver
@@ -12,34 +15,39 @@ from xstage_tune.devices.cuda.driver import check, synchronize
 from xstage_tune.model.checks import NS_PER_S
 
 _MS_PER_S = 1e3
-#: A replay lasts about this long, behind an untimed one: clocks follow the power that a kernel draws within
-#: milliseconds, events resolve 0.5 us, and the host queues a replay in some tens of us.
-_REPLAY_NS = 20e6
-_FEWEST_LAUNCHES, _MOST_LAUNCHES = 3, 500
+#: A graph lasts about this long. A GPU at its power limit takes tens of milliseconds to change its clocks, so
+#: graphs that follow each other have the same ones; events resolve 0.5 us.
+_GRAPH_NS = 2.5e6
+_MOST_LAUNCHES = 500
+#: Graphs run in turn for so long before they are timed, until clocks are those of all of them; then for so
+#: long while they are.
+_SETTLING_NS, _TIMED_NS = 100e6, 50e6
 
 
-def launches_of_replay(launch_ns: float) -> int:
-    """How many launches a replay has, of which each takes about ``launch_ns``."""
-    return min(_MOST_LAUNCHES, max(_FEWEST_LAUNCHES, round(_REPLAY_NS / max(launch_ns, 1.0))))
+def launches_lasting(time_ns: float, launch_ns: float) -> int:
+    """How many launches of about ``launch_ns`` take about ``time_ns``; of the shortest fewer."""
+    return min(_MOST_LAUNCHES, max(1, round(time_ns / max(launch_ns, 1.0))))
 
 
 class ReplayGraph:
-    """What ``queue`` queues on the stream, ``launches`` times back to back, as a graph.
+    """What ``queue`` queues on the stream, as often as takes some milliseconds, back to back, as a graph.
 
     Args:
         queue: must have run outside of a capture before, and may neither allocate nor wait.
+        launch_ns: about how long one takes.
 
     Raises:
         DeviceError: something cannot be captured.
     """
 
-    def __init__(self, stream: Stream, queue: Callable[[], None], launches: int) -> None:
-        self._stream, self._handle = stream, driver.CUstream(int(stream.handle))
-        self.launches = launches
+    def __init__(self, stream: Stream, queue: Callable[[], None], launch_ns: float) -> None:
+        self._handle = driver.CUstream(int(stream.handle))
+        self.launches = launches_lasting(_GRAPH_NS, launch_ns)
+        self.about_ns = self.launches * max(launch_ns, 1.0)
         mode = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
         check(driver.cuStreamBeginCapture(self._handle, mode), "begin the capture of a graph")
         try:
-            for _ in range(launches):
+            for _ in range(self.launches):
                 queue()
         finally:
             # Also after an error: a stream that is left capturing can be used for nothing else.
@@ -50,27 +58,91 @@ class ReplayGraph:
         finally:
             check(driver.cuGraphDestroy(graph), "free a captured graph")
 
-    def time_ns(self, timeout_s: float) -> float:
-        """Time of one launch in a replay that follows an untimed one.
-
-        The untimed replay warms up, and the GPU still works on it while the host queues the timed one.
-
-        Raises:
-            DeviceError: the replay failed, or did not end in ``timeout_s``.
-        """
-        return (
-            elapsed_ns(self._stream, self._replay, timeout_s, "a graph's replay", before=self._replay)
-            / self.launches
-        )
-
     def close(self) -> None:
         """Free the graph; safe to call twice."""
         if self._graph is not None:
             graph, self._graph = self._graph, None
             check(driver.cuGraphExecDestroy(graph), "free a graph")
 
-    def _replay(self) -> None:
+    def queue(self) -> None:
+        """Queue the graph."""
         check(driver.cuGraphLaunch(self._graph, self._handle), "replay a graph")
+
+
+class GraphsInTurn:
+    """Graphs that run one after the other, over and over, without a pause.
+
+    On a GPU at its power limit each of them then has the clocks of all of them together, so that their times
+    differ by what they do. Timed alone, one that computes less is faster by up to a tenth, and the next one
+    slower or faster by what ran in the tenths of a second before.
+    """
+
+    def __init__(self, stream: Stream, graphs: Sequence[ReplayGraph]) -> None:
+        self._stream, self._graphs = stream, graphs
+        turn_ns = sum(graph.about_ns for graph in graphs)
+        self._settling = ceil(_SETTLING_NS / turn_ns)
+        self._timed = ceil(_TIMED_NS / turn_ns)
+
+    @property
+    def turns(self) -> int:
+        """How often each graph runs."""
+        return self._settling + self._timed
+
+    def launches(self) -> list[int]:
+        """How many launches of each graph are timed."""
+        return [self._timed * graph.launches for graph in self._graphs]
+
+    def times_ns(self, timeout_s: float) -> list[float]:
+        """Of one launch of each graph: the mean of those that are timed; waits.
+
+        Raises:
+            DeviceError: one failed, or they did not end in ``timeout_s``.
+        """
+        with Events(self._stream) as events:
+            for _ in range(self._settling):
+                self._queue_turn()
+            events.record()
+            for _ in range(self._timed):
+                self._queue_turn(events)
+            synchronize(self._stream, timeout_s, "replays of graphs")
+            passed_ns = events.between_ns()
+        return [
+            fmean(passed_ns[place :: len(self._graphs)]) / graph.launches
+            for place, graph in enumerate(self._graphs)
+        ]
+
+    def _queue_turn(self, events: Events | None = None) -> None:
+        for graph in self._graphs:
+            graph.queue()
+            if events is not None:
+                events.record()
+
+
+class Events:
+    """Events on a stream, freed at the end of a ``with``."""
+
+    def __init__(self, stream: Stream) -> None:
+        self._handle = driver.CUstream(int(stream.handle))
+        self._events: list[Any] = []
+
+    def __enter__(self) -> Events:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for event in self._events:
+            check(driver.cuEventDestroy(event), "free an event")
+
+    def record(self) -> None:
+        """Queue the next one."""
+        self._events.append(check(driver.cuEventCreate(0), "create an event"))
+        check(driver.cuEventRecord(self._events[-1], self._handle), "record an event")
+
+    def between_ns(self) -> list[float]:
+        """Times from each to the next one, all of which have passed."""
+        return [
+            float(check(driver.cuEventElapsedTime(first, second), "read an event")) / _MS_PER_S * NS_PER_S
+            for first, second in pairwise(self._events)
+        ]
 
 
 def elapsed_ns(
@@ -86,17 +158,11 @@ def elapsed_ns(
     Raises:
         DeviceError: it failed, or did not end in ``timeout_s``.
     """
-    handle = driver.CUstream(int(stream.handle))
-    events = [check(driver.cuEventCreate(0), "create an event") for _ in range(2)]
-    begin, end = events
-    try:
+    with Events(stream) as events:
         before()
-        check(driver.cuEventRecord(begin, handle), "record an event")
+        events.record()
         queue()
-        check(driver.cuEventRecord(end, handle), "record an event")
+        events.record()
         synchronize(stream, timeout_s, action)
-        elapsed_ms = float(check(driver.cuEventElapsedTime(begin, end), f"time {action}"))
-    finally:
-        for event in events:
-            check(driver.cuEventDestroy(event), "free an event")
-    return elapsed_ms / _MS_PER_S * NS_PER_S
+        (passed_ns,) = events.between_ns()
+    return passed_ns

@@ -1,0 +1,70 @@
+"""Graphs in turn on a stream that only keeps a list."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from xstage_tune.devices.cuda import graph_timing
+from xstage_tune.devices.cuda.graph_timing import GraphsInTurn, launches_lasting
+
+Queue = list[str]
+
+
+@pytest.fixture
+def queued(monkeypatch: pytest.MonkeyPatch) -> Queue:
+    """What was queued; a graph's name is how many microseconds it takes."""
+    found: Queue = []
+
+    class Events:
+        def __init__(self, _: Any) -> None: ...
+
+        def __enter__(self) -> Events:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            found.append("freed")
+
+        def record(self) -> None:
+            found.append("event")
+
+        def between_ns(self) -> list[float]:
+            assert found[-1] == "waited 9"
+            timed = found[found.index("event") + 1 : -1]
+            assert timed[1::2] == ["event"] * (len(timed) // 2)
+            # Clocks that change with time.
+            return [1e3 * float(name) * (1 + 0.01 * place) for place, name in enumerate(timed[::2])]
+
+    monkeypatch.setattr(graph_timing, "Events", Events)
+    monkeypatch.setattr(
+        graph_timing, "synchronize", lambda _, timeout_s, __: found.append(f"waited {timeout_s:g}")
+    )
+    return found
+
+
+def graph(queued: Queue, name: str, launches: int, about_ns: float) -> Any:
+    return SimpleNamespace(launches=launches, about_ns=about_ns, queue=lambda: queued.append(name))
+
+
+def test_graphs_run_in_turn_settle_and_are_then_timed_one_by_one(queued: Queue) -> None:
+    turns = GraphsInTurn(None, [graph(queued, "2000", 4, 10e6), graph(queued, "6000", 2, 15e6)])  # type: ignore[arg-type]
+    # Turns of 25 ms: four take 100 ms, two 50 ms.
+    assert (turns.turns, turns.launches()) == (6, [8, 4])
+    times_ns = turns.times_ns(9)
+    assert queued == [
+        *["2000", "6000"] * 4, "event", *["2000", "event", "6000", "event"] * 2, "waited 9", "freed",
+    ]  # fmt: skip
+    assert times_ns == pytest.approx([2e6 * 1.01 / 4, 6e6 * 1.02 / 2])
+
+
+def test_a_graph_that_takes_longer_is_run_once_to_settle_and_timed_once(queued: Queue) -> None:
+    turns = GraphsInTurn(None, [graph(queued, "300000", 1, 300e6)])  # type: ignore[arg-type]
+    assert turns.times_ns(9) == [300e6]
+    assert queued == ["300000", "event", "300000", "event", "waited 9", "freed"]
+
+
+@pytest.mark.parametrize(("launch_ns", "launches"), [(0.0, 500), (1e3, 500), (1e6, 20), (22e6, 1), (1e9, 1)])
+def test_short_launches_are_more(launch_ns: float, launches: int) -> None:
+    assert launches_lasting(20e6, launch_ns) == launches
