@@ -22,6 +22,8 @@ _MOST_LAUNCHES = 500
 #: Graphs run in turn for so long before they are timed, until clocks are those of all of them; then for so
 #: long while they are.
 _SETTLING_NS, _TIMED_NS = 100e6, 50e6
+#: Long launches are timed so often at least: one turn of them sees clocks change.
+_FEWEST_TURNS = 3
 
 
 def launches_lasting(time_ns: float, launch_ns: float) -> int:
@@ -81,7 +83,7 @@ class GraphsInTurn:
         self._stream, self._graphs = stream, graphs
         turn_ns = sum(graph.about_ns for graph in graphs)
         self._settling = ceil(_SETTLING_NS / turn_ns)
-        self._timed = ceil(_TIMED_NS / turn_ns)
+        self._timed = max(_FEWEST_TURNS, ceil(_TIMED_NS / turn_ns))
 
     @property
     def turns(self) -> int:
