@@ -62,9 +62,10 @@ def profile(
 ) -> None:
     """Time the fused FlashAttention-A2A beside the attention alone and three serial versions.
 
-    Outputs are checked, then launches timed back to back in CUDA graphs, in blocks of the attention, twice an
-    implementation, and the attention. E_res, hiding ratio and speedups, spans of a recording build, and what
-    the calibrated platform predicts of each. A sweep of tokens draws E_res against M: the paper's Figure 11.
+    Outputs are checked, then launches timed back to back in CUDA graphs, each implementation alone, and for
+    E_res in turn with the attention. Hiding ratio and speedups, spans of a recording build and what it costs to
+    record them, and what the calibrated platform predicts of each. A sweep of tokens draws E_res against M:
+    the paper's Figure 11.
     """
     from xstage_tune.devices.open_profiles import parse_spec
     from xstage_tune.profiling.options import ProfileOptions

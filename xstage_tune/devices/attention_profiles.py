@@ -229,7 +229,10 @@ class PreparedProfile(Protocol):
         ...
 
     def replay(self, in_turn: Sequence[Implementation]) -> Sequence[ProfileLaunch]:
-        """Time graphs of implementations that run in turn, over and over, without a pause; one launch each.
+        """Time graphs of implementations that run in turn, over and over, without a pause.
+
+        Returns:
+            A launch for each, in the same order.
 
         Raises:
             DeviceError: a replay failed or did not end.

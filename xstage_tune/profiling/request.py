@@ -30,7 +30,7 @@ class ProfileRequest:
     Args:
         platform: calibrated, of that path: what the predictions rest on.
         path: of the remote ranks' buffers.
-        repeats: blocks of each implementation, with two replays of it; replays of the All-to-All alone.
+        repeats: replays of each implementation alone, and blocks in which it takes turns with the attention.
         seed: of the inputs, and of the simulator's start times.
         sweep: of tokens; None for the workload's own.
         platform_recorded: whether the platform is the one that a replayed recording was made with.
