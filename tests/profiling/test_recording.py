@@ -137,7 +137,7 @@ def test_the_shipped_run_of_an_h200_agrees_with_what_was_predicted() -> None:
         assert issue.simulated is not None
         errors.append(abs(issue.simulated / issue.measured - 1))
     assert median(errors) <= 0.1
-    # Few rounds of tiles: nothing but the drain of what no Q-loop follows. The next kernel hides some of that,
+    # Few rounds of tiles: nothing but the drain of what no Q-loop follows. The next kernel hides some of it,
     # at most what a launch of one round takes beside its Q-loop; no more than a tenth is unexplained.
     smallest = result.points[0]
     q_loop_ns, alone_ns = smallest.compared()["q_loop_ns"].measured, smallest.time_ns("attention")

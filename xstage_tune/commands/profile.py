@@ -63,9 +63,9 @@ def profile(
     """Time the fused FlashAttention-A2A beside the attention alone and three serial versions.
 
     Outputs are checked, then launches timed back to back in CUDA graphs, each implementation alone, and for
-    E_res in turn with the attention. Hiding ratio and speedups, spans of a recording build and what it costs to
-    record them, and what the calibrated platform predicts of each. A sweep of tokens draws E_res against M:
-    the paper's Figure 11.
+    E_res in turn with the attention. Hiding ratio and speedups, spans of a recording build and what recording
+    costs, and what the calibrated platform predicts of each. A sweep of tokens draws E_res against M: the
+    paper's Figure 11.
     """
     from xstage_tune.devices.open_profiles import parse_spec
     from xstage_tune.profiling.options import ProfileOptions
