@@ -28,7 +28,7 @@ from xstage_tune.profiling.comparison import COMPARED, block
 from xstage_tune.profiling.prediction import predict
 from xstage_tune.profiling.procedure import profile, replay_order, require_right
 from xstage_tune.profiling.request import ProfileRequest, request_from_keys
-from xstage_tune.profiling.result import Outcome, ProfileResult, conclude
+from xstage_tune.profiling.result import Beside, Outcome, ProfileResult, conclude
 
 HOST = load_platform("h200-host")
 
@@ -339,6 +339,12 @@ def test_nothing_is_sure_of_few_blocks_or_with_one_beyond_the_limit(
     (point,) = conclude_of(asked, replayed(asked, {"attention": [1000.0] * blocks}, {"fused": fused})).points
     assert point.residual_ns() == 1.0
     assert point.is_hidden() is hidden
+
+
+def test_a_prediction_is_off_by_no_percentage_of_nothing() -> None:
+    keys = Beside(measured=-2.0, closed_form=0.0, simulated=1.0).keys()
+    assert (keys["closed_form_error_pct"], keys["simulated_error_pct"]) == (None, None)
+    assert Beside(measured=2.0, closed_form=3.0).keys()["closed_form_error_pct"] == pytest.approx(50)
 
 
 def test_an_interrupted_run_has_what_it_came_to() -> None:

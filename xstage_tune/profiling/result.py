@@ -56,11 +56,16 @@ class Beside:
     simulated: float | None = None
     completion_coupled: float | None = None
 
+    def error_pct(self, predicted: float | None) -> float | None:
+        """How far a prediction is above what was measured; None where nothing was left to measure."""
+        nothing = self.measured is not None and self.measured <= 0
+        return None if nothing else error_pct(predicted, self.measured)
+
     def keys(self) -> dict[str, float | None]:
         return {
             **asdict(self),
-            "closed_form_error_pct": error_pct(self.closed_form, self.measured),
-            "simulated_error_pct": error_pct(self.simulated, self.measured),
+            "closed_form_error_pct": self.error_pct(self.closed_form),
+            "simulated_error_pct": self.error_pct(self.simulated),
         }
 
 

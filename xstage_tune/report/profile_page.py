@@ -46,7 +46,7 @@ def _answer(point: PointResult) -> str:
     faster = ""
     if speedup is not None and hiding is not None:
         hidden = percent(100 * hiding, 1)
-        faster = f"; {factor(speedup)} over serial with direct stores, of which it hides {hidden}"
+        faster = f"; {factor(speedup)} over serial with direct stores, {hidden} of whose All-to-All it hides"
     return (
         f"At {point.case.tokens:,} tokens the fused kernel takes {duration(point.time_ns('fused'))}, E_res "
         f"{duration(round(residual_ns, 3))} ({percent(100 * share)} of T_FA, {_surely(point)}){faster}."

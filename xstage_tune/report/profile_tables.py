@@ -15,7 +15,6 @@ from xstage_tune.devices.attention_profiles import (
     Implementation,
     SpanFigures,
 )
-from xstage_tune.emulation.result import error_pct
 from xstage_tune.model.checks import NS_PER_S
 from xstage_tune.platforms.loader import is_current
 from xstage_tune.profiling.result import NO_RESIDUAL, Beside, PointResult, ProfileResult
@@ -174,11 +173,11 @@ def _recording_tables(points: Sequence[PointResult]) -> Iterator[TableData]:
     )
     columns = (
         Column("tokens", "right"),
-        Column("T of attention alone", "right"), Column("overhead", "right"), Column("of T_FA", "right"),
-        Column("T of fused", "right"), Column("overhead", "right"), Column("of T_fused", "right"),
+        Column("attention, recording", "right"), Column("overhead", "right"), Column("of it", "right"),
+        Column("fused, recording", "right"), Column("overhead", "right"), Column("of it", "right"),
     )  # fmt: skip
     note = (
-        "of recording builds, in turn with those without spans; overhead: beyond those, median of the blocks"
+        "T of recording builds in turn with those without spans; overhead: beyond those, median of the blocks"
     )
     yield TableData("What recording spans costs", columns, rows, (note,))
 
@@ -214,7 +213,9 @@ def _serial_table(result: ProfileResult) -> TableData:
         *(Column(f"H, {name}", "right") for name in names),
         *(Column(f"over {name}", "right") for name in names),
     )
-    notes = ("H: hiding ratio (equation 21); over: speedup of fused over the serial version",)
+    notes = (
+        "H: hiding ratio (equation 21), of differences; over: speedup of fused over the serial version, of T",
+    )
     return TableData("Beside the serial versions", columns, rows, notes)
 
 
@@ -282,7 +283,10 @@ def _sweep_notes(result: ProfileResult) -> Iterator[str]:
         yield f"measured: E_res does not surely stay below {within} of T_FA in this sweep"
     if result.request.config.hands_stores_over:
         yield "T_RS: what a consumer spends on staging, for others to store; predicted by the GPU's profile"
-    yield "on the sender: E_res until the last store is issued, of a recorded launch of either, GPU rested"
+    yield (
+        "on the sender: E_res until the last store is issued, of one recorded launch of either, GPU rested; "
+        "it scatters"
+    )
     if result.request.predicted:
         yield _coupled_note()
         yield _platform_note(result)
@@ -300,8 +304,8 @@ def _point_notes(point: PointResult) -> Iterator[str]:
     if sender_ns is not None and alone_ns:
         share = percent(100 * sender_ns / alone_ns, 1)
         yield (
-            f"on the sender, until its last store is issued, fused takes {_difference(sender_ns)} more than "
-            f"the attention alone, {share} of T_FA (a recorded launch of either, on a rested GPU)"
+            f"on the sender, until its last store is issued, fused takes {_difference(sender_ns)} longer "
+            f"than the attention alone, {share} of T_FA (one recorded launch of either, GPU rested)"
         )
     check = point.checks.get("attention")
     if check is not None and check[0].relative_error is not None and point.is_right:
@@ -317,7 +321,8 @@ def _notes(result: ProfileResult) -> Iterator[str]:
     made = f"{fewest}" if fewest == most else f"{fewest} to {most}"
     yield {
         "in-turn": "T: median replay, of each alone; E_res, and beyond T_FA: median of "
-        f"{made} blocks, in which the attention and an implementation take turns every few ms, clocks alike",
+        f"{made} blocks, in which the attention and an implementation take turns every few ms at the same "
+        "clocks, not of the T shown",
         "blocks": "T: median replay, of the attention those around fused; E_res, and beyond T_FA: median of "
         f"{made} blocks, each of the attention, twice the implementation, and the attention",
         "balanced": f"T: median replay; E_res, and beyond T_FA: median of the differences in {made} repeats",
@@ -338,9 +343,8 @@ def _title(result: ProfileResult) -> str:
 
 
 def _beside(one: Beside, predicted: float | None, shown: Shown) -> str:
-    error = error_pct(predicted, one.measured)
-    small = one.measured is not None and one.measured <= 0
-    return shown(predicted) + (f" [{signed_percent(error)}]" if error is not None and not small else "")
+    error = one.error_pct(predicted)
+    return shown(predicted) + (f" [{signed_percent(error)}]" if error is not None else "")
 
 
 def _difference(time_ns: float | None) -> str:
@@ -352,7 +356,8 @@ def _interval(ci95_ns: tuple[float, float] | None) -> str:
     """In us, behind a figure."""
     if ci95_ns is None:
         return ""
-    decimals = 1 if max(map(abs, ci95_ns)) < 100e3 else 0
+    largest_ns = max(map(abs, ci95_ns))
+    decimals = 3 if largest_ns < 1e3 else 2 if largest_ns < 100e3 else 0
     return " [" + ", ".join(f"{bound / 1e3:.{decimals}f}" for bound in ci95_ns) + "]"
 
 
