@@ -81,7 +81,7 @@ def _implementations(result: ProfileResult, point: PointResult) -> TableData:
             duration(point.time_ns(one)),
             _share(point.spread(one)),
             _tflop(point.flop_per_s(one)),
-            _difference(point.residual_ns(one)) + _interval(point.residual_ci95_ns(one)),
+            _beyond(point, one),
             _share(point.hiding_ratio(one)) if one in SERIAL else ABSENT,
             factor(point.speedup(one)) if one in SERIAL else ABSENT,
         )
@@ -164,7 +164,7 @@ def _recording_tables(points: Sequence[PointResult]) -> Iterator[TableData]:
                 for one, recording in RECORDING.items()
                 for cell in (
                     duration(point.time_ns(recording)),
-                    _difference(point.residual_ns(recording)) + _interval(point.residual_ci95_ns(recording)),
+                    _beyond(point, recording),
                     _share(point.recording_overhead(one)),
                 )
             ),
@@ -226,7 +226,7 @@ def _sweep_row(result: ProfileResult, point: PointResult) -> Iterator[str]:
     yield duration(point.time_ns("attention"))
     yield _tflop(point.flop_per_s("attention"))
     yield duration(point.time_ns("fused"))
-    yield _difference(residual.measured) + _interval(point.residual_ci95_ns())
+    yield _beyond(point, "fused")
     yield _share(point.residual_of_attention())
     yield _difference(point.sender_residual_ns())
     if result.request.predicted:
@@ -345,6 +345,12 @@ def _title(result: ProfileResult) -> str:
 def _beside(one: Beside, predicted: float | None, shown: Shown) -> str:
     error = one.error_pct(predicted)
     return shown(predicted) + (f" [{signed_percent(error)}]" if error is not None else "")
+
+
+def _beyond(point: PointResult, implementation: Implementation) -> str:
+    """What an implementation takes beyond its reference, with its interval."""
+    interval = _interval(point.residual_ci95_ns(implementation))
+    return _difference(point.residual_ns(implementation)) + interval
 
 
 def _difference(time_ns: float | None) -> str:
