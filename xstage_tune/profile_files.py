@@ -246,12 +246,12 @@ def _sibling_keys(model: type[BaseModel], location: Sequence[str | int]) -> list
     section: type[BaseModel] | None = model
     for part in location[:-1]:
         if isinstance(part, str) and section is not None:
-            section = _model_in(section.model_fields[part].annotation)
+            section = section_model(section.model_fields[part].annotation)
     return list(section.model_fields) if section is not None else []
 
 
-def _model_in(annotation: Any) -> type[BaseModel] | None:
+def section_model(annotation: Any) -> type[BaseModel] | None:
     """The model inside an annotation such as ``tuple[Model, ...]`` or ``Model | None``."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
-    return next(filter(None, map(_model_in, get_args(annotation))), None)
+    return next(filter(None, map(section_model, get_args(annotation))), None)

@@ -90,7 +90,7 @@ def _show_table(profile: Workload) -> TableData:
 
     rows = [("shape", _shape(profile)), ("tokens", _tokens(profile))]
     rows += _moe_rows(profile) if isinstance(profile, MoeWorkload) else _attention_rows(profile)
-    rows.append(("source", profile.source))
+    rows.append(("source", profile.source or "not stated"))
     title = f"{profile.name}: {profile.description}"
     return TableData(title, (Column("quantity"), Column("value")), tuple(rows))
 

@@ -13,8 +13,12 @@ from xstage_tune.profile_types import Strict
 class GpuCompute(Strict):
     """Rates and limits of the GPUs whose names begin with one of ``names``."""
 
-    names: tuple[str, ...] = Field(min_length=1)
-    compute: Compute
+    names: tuple[str, ...] = Field(
+        min_length=1,
+        description="Names of GPUs that it speaks of, as the driver gives them",
+        examples=[["NVIDIA H200"]],
+    )
+    compute: Compute = Field(description="Rates and limits of the GPU's SMs")
 
 
 def known_compute(gpu_name: str) -> Compute | None:

@@ -33,16 +33,32 @@ SCHEMA_VERSION: Literal[1] = 1
 
 Interval = tuple[NonNegative, NonNegative]
 
+Source = Annotated[
+    str, Field(description="Where the numbers of this section come from", examples=["estimate"])
+]
+Flavour = Annotated[
+    StoreFlavour,
+    Field(
+        description="How bytes leave an SM: as 16-byte stores of registers (st.v4), or as bulk copies from "
+        "shared memory (tma)",
+        examples=["st.v4"],
+    ),
+]
+Producers = Annotated[
+    Count, Field(description="Producers that store at once (K), one CTA an SM", examples=[132])
+]
+BurstBytes = Annotated[Count, Field(description="Bytes of one producer's burst (B)", examples=[32_768])]
+
 
 class Gpu(Strict):
     """The sending GPU."""
 
-    name: str
-    architecture: str
-    sm_count: Count
-    sm_clock_mhz: Positive
-    l2_bytes: Count
-    source: str = ""
+    name: str = Field(description="Name, as the driver gives it", examples=["NVIDIA H200"])
+    architecture: str = Field(description="Compute architecture, as compilers name it", examples=["sm_90a"])
+    sm_count: Count = Field(description="SMs of the whole GPU", examples=[132])
+    sm_clock_mhz: Positive = Field(description="SM clock under load, in MHz", examples=[1980.0])
+    l2_bytes: Count = Field(description="Size of the L2 cache, in bytes", examples=[62_914_560])
+    source: Source = ""
 
 
 #: Rates that stores cannot exceed vary by so much from sample to sample.
@@ -57,10 +73,19 @@ def surely_above(lowest_bytes_per_s: float, limit_bytes_per_s: float) -> bool:
 class Drain(Strict):
     """R: aggregate rate at which accepted stores leave (equation 1)."""
 
-    bytes_per_s: Positive
-    ci95: Interval | None = None
-    copy_engine_bytes_per_s: Positive | None = None  # see devices.base.CopyRate
-    source: str
+    bytes_per_s: Positive = Field(
+        description="R: rate at which stores of all SMs together leave the GPU, in bytes/s", examples=[374e9]
+    )
+    ci95: Interval | None = Field(
+        None, description="95% interval of R, in bytes/s, [low, high]", examples=[[373e9, 375e9]]
+    )
+    # see devices.base.CopyRate
+    copy_engine_bytes_per_s: Positive | None = Field(
+        None,
+        description="What the copy engine reaches on the same path, in bytes/s: the most R can be",
+        examples=[386e9],
+    )
+    source: Source = ""
 
     @property
     def copy_engine_fraction(self) -> float | None:
@@ -71,27 +96,40 @@ class Drain(Strict):
 class IssuePoint(Strict):
     """T0 of one producer's burst without backpressure (section 3.2)."""
 
-    flavour: StoreFlavour
-    producers: Count
-    burst_bytes: Count
-    ns: Positive
-    ci95: Interval | None = None
-    source: str
+    flavour: Flavour
+    producers: Producers
+    burst_bytes: BurstBytes
+    ns: Positive = Field(
+        description="T0: time to issue that burst when nothing holds it up, in ns", examples=[600.0]
+    )
+    ci95: Interval | None = Field(
+        None, description="95% interval of T0, in ns, [low, high]", examples=[[590.0, 610.0]]
+    )
+    source: Source = ""
 
 
 class CapacityPoint(Strict):
     """Q(K): bytes that may be outstanding before an isolated burst stalls (equation 7)."""
 
-    flavour: StoreFlavour
-    producers: Count
-    bytes: Positive
-    ci95: Interval | None = None
-    #: The most outstanding at which not even the slowest producer stalled. Below ``bytes`` where ports are
-    #: served unevenly: in between, single producers wait long while the mean producer hardly does.
-    onset_bytes: Positive | None = None
-    #: False when no knee was reached: ``bytes`` is then only a lower bound.
-    knee_reached: StrictBool = True
-    source: str
+    flavour: Flavour
+    producers: Producers
+    bytes: Positive = Field(
+        description="Q: bytes of all producers together that may be outstanding", examples=[3_900_000.0]
+    )
+    ci95: Interval | None = Field(
+        None, description="95% interval of Q, in bytes, [low, high]", examples=[[3_800_000.0, 4_000_000.0]]
+    )
+    # Below ``bytes`` where ports are served unevenly: in between, single producers wait long while the mean
+    # producer hardly does.
+    onset_bytes: Positive | None = Field(
+        None,
+        description="The most bytes outstanding at which not even the slowest producer stalled",
+        examples=[3_500_000.0],
+    )
+    knee_reached: StrictBool = Field(
+        True, description="Whether a knee was seen: without one, bytes is only a lower bound", examples=[True]
+    )
+    source: Source = ""
 
 
 class CapacityLaw(Strict):
@@ -101,12 +139,20 @@ class CapacityLaw(Strict):
     ``saturating``: Q = scale_bytes * (1 - exp(-K / producers_scale)).
     """
 
-    flavour: StoreFlavour
-    law: Literal["constant", "linear", "power", "saturating"]
-    scale_bytes: Positive
-    exponent: Finite | None = None
-    producers_scale: Positive | None = None
-    rms_relative_error: NonNegative
+    flavour: Flavour
+    law: Literal["constant", "linear", "power", "saturating"] = Field(
+        description="Form of Q(K): scale_bytes; scale_bytes * K; scale_bytes * K**exponent; or "
+        "scale_bytes * (1 - exp(-K / producers_scale))",
+        examples=["power"],
+    )
+    scale_bytes: Positive = Field(description="Scale of the law, in bytes", examples=[300_000.0])
+    exponent: Finite | None = Field(None, description="Exponent of K; law power needs it", examples=[0.53])
+    producers_scale: Positive | None = Field(
+        None, description="Producers over which Q saturates; law saturating needs it", examples=[30.0]
+    )
+    rms_relative_error: NonNegative = Field(
+        description="Root mean square of the law's relative errors at the points of capacity", examples=[0.03]
+    )
 
     @model_validator(mode="after")
     def _has_its_parameter(self) -> CapacityLaw:
@@ -119,18 +165,24 @@ class CapacityLaw(Strict):
 class ArbitrationGroup(Strict):
     """SMs that share one port of the arbiter; ``share`` is the group's fraction of R."""
 
-    sm_ids: tuple[Tally, ...]
-    share: Fraction
-    #: The branch that the port lies on.
-    branch: Tally = 0
+    sm_ids: tuple[Tally, ...] = Field(description="Ids of the SMs behind the port", examples=[[0, 1]])
+    share: Fraction = Field(
+        description="Part of R that the port gets when all SMs store; those of all ports add up to 1",
+        examples=[1.0],
+    )
+    branch: Tally = Field(0, description="Branch of the arbiter that the port lies on", examples=[0])
 
 
 class ArbitrationPrediction(Strict):
     """Shares that the group law predicts for K saturating producers, against those measured."""
 
-    producers: Count
-    median_relative_error: NonNegative
-    max_relative_error: NonNegative
+    producers: Producers
+    median_relative_error: NonNegative = Field(
+        description="Median over SMs of the relative error of their shares", examples=[0.01]
+    )
+    max_relative_error: NonNegative = Field(
+        description="Largest relative error of an SM's share", examples=[0.05]
+    )
 
 
 class Arbitration(Strict):
@@ -141,12 +193,20 @@ class Arbitration(Strict):
     share equally.
     """
 
-    groups: tuple[ArbitrationGroup, ...]
-    predictions: tuple[ArbitrationPrediction, ...] = ()
-    repeat_correlation: Annotated[Finite, Field(ge=-1, le=1)]
-    #: Largest relative deviation of a measured per-SM share from the group law, at full occupancy.
-    max_relative_error: NonNegative | None = None
-    source: str
+    groups: tuple[ArbitrationGroup, ...] = Field(description="Ports of the arbiter, one entry each")
+    predictions: tuple[ArbitrationPrediction, ...] = Field(
+        (), description="How well these shares predict other sets of producers, one entry a number of them"
+    )
+    repeat_correlation: Annotated[Finite, Field(ge=-1, le=1)] = Field(
+        description="Correlation of SMs' shares between two runs, from -1 to 1", examples=[0.98]
+    )
+    max_relative_error: NonNegative | None = Field(
+        None,
+        description="Largest relative deviation of an SM's measured share from that of its port, all SMs "
+        "storing",
+        examples=[0.04],
+    )
+    source: Source = ""
 
     @model_validator(mode="after")
     def _shares_sum_to_one(self) -> Arbitration:
@@ -166,71 +226,113 @@ class Corner(Strict):
     max(a, b) + width * log1p(exp(-|a - b| / width)), width = width_fraction * V/R.
     """
 
-    width_fraction: Positive
-    plain_median_pct: NonNegative
-    soft_median_pct: NonNegative
-    plain_p95_pct: NonNegative | None = None
-    soft_p95_pct: NonNegative | None = None
+    width_fraction: Positive = Field(
+        description="Width of the softened corner, as a fraction of V/R", examples=[0.05]
+    )
+    plain_median_pct: NonNegative = Field(
+        description="Median error of the law without softening, in percent", examples=[2.0]
+    )
+    soft_median_pct: NonNegative = Field(
+        description="Median error of the softened law, in percent", examples=[1.0]
+    )
+    plain_p95_pct: NonNegative | None = Field(
+        None, description="95th percentile of the errors without softening, in percent", examples=[5.0]
+    )
+    soft_p95_pct: NonNegative | None = Field(
+        None, description="95th percentile of the errors of the softened law, in percent", examples=[3.0]
+    )
 
 
 class Validation(Strict):
     """Relative errors on points that the fit never saw, in percent."""
 
-    period_median_pct: NonNegative
-    period_p95_pct: NonNegative
-    issue_median_pct: NonNegative
-    issue_p95_pct: NonNegative
-    isolated_median_pct: NonNegative
-    isolated_p95_pct: NonNegative
-    points: Count
+    period_median_pct: NonNegative = Field(
+        description="Median of the errors of predicted periods over the gaps, in percent",
+        examples=[2.0],
+    )
+    period_p95_pct: NonNegative = Field(
+        description="95th percentile of the errors of predicted periods over the gaps, in percent",
+        examples=[2.0],
+    )
+    issue_median_pct: NonNegative = Field(
+        description="Median of the errors of predicted issue times over the gaps, in percent",
+        examples=[2.0],
+    )
+    issue_p95_pct: NonNegative = Field(
+        description="95th percentile of the errors of predicted issue times over the gaps, in percent",
+        examples=[2.0],
+    )
+    isolated_median_pct: NonNegative = Field(
+        description="Median of the errors of predicted issue times of isolated bursts, in percent",
+        examples=[2.0],
+    )
+    isolated_p95_pct: NonNegative = Field(
+        description="95th percentile of the errors of predicted issue times of isolated bursts, in percent",
+        examples=[2.0],
+    )
+    points: Count = Field(description="Points that were predicted", examples=[300])
 
 
 class LocalControl(Strict):
     """The same producers storing to their own memory: must not depend on the gap."""
 
-    producers: Count
-    burst_bytes: Count
-    issue_ns: Positive
-    #: (max - min) / median of the mean issue time over the gap sweep.
-    gap_spread: NonNegative
+    producers: Producers
+    burst_bytes: BurstBytes
+    issue_ns: Positive = Field(description="Median time to issue a burst, in ns", examples=[600.0])
+    gap_spread: NonNegative = Field(
+        description="(max - min) / median of the mean issue time over the gaps", examples=[0.01]
+    )
 
 
 class TensorRate(Strict):
     """Tensor Core rate of the whole GPU for one operand type, dense."""
 
-    dtype: Literal["bf16", "fp8"]
-    peak_flop_per_s: Positive
-    #: Fraction of the peak that the mainloop of a full tile reaches.
-    tile_efficiency: Fraction
-    source: str
+    dtype: Literal["bf16", "fp8"] = Field(description="Type of the operands", examples=["bf16"])
+    peak_flop_per_s: Positive = Field(description="Dense peak of the GPU, in FLOP/s", examples=[9.89e14])
+    tile_efficiency: Fraction = Field(
+        description="Part of the peak that the mainloop of a full tile reaches, above 0 up to 1",
+        examples=[0.74],
+    )
+    source: Source = ""
 
 
 class SplitTile(Strict):
     """Time of an attention tile whose KV two CTAs share."""
 
-    #: Sigma of its Q-loops: neighbouring SMs read different KV tiles.
-    kv_tile_ns: Positive
-    #: What a Q-loop takes beyond its KV tiles and what is fixed, for merging with the other CTA's.
-    exchange_ns: NonNegative
-    #: As the whole tile's, of the one warpgroup that stages rows in a CTA; that one where it is not known.
-    staging_ns: NonNegative | None = None
+    kv_tile_ns: Positive = Field(
+        description="Time of one KV tile (sigma), in ns; neighbouring SMs read others",
+        examples=[800.0],
+    )
+    exchange_ns: NonNegative = Field(
+        description="What a Q-loop takes beyond its KV tiles, to merge with the other CTA's, in ns",
+        examples=[2800.0],
+    )
+    staging_ns: NonNegative | None = Field(
+        None,
+        description="As staging_ns of the whole tile, of the one warpgroup that stages rows in a CTA, in ns; "
+        "if left out, that one",
+        examples=[230.0],
+    )
 
 
 class AttentionTile(Strict):
     """Time of one KV tile of a Q-loop on one SM: sigma of equation 20."""
 
-    dtype: Literal["bf16"]
-    block_m: Count
-    block_n: Count
-    head_dim: Count
-    kv_tile_ns: Positive
-    #: Part of a Q-loop that does not grow with the number of KV tiles.
-    fixed_ns: NonNegative
-    #: From the Q-loop's end until the tile's rows are staged for their stores; None where it is not known.
-    staging_ns: NonNegative | None = None
-    #: Where two CTAs share the tile; None where that is not known.
-    split: SplitTile | None = None
-    source: str
+    dtype: Literal["bf16"] = Field(description="Type of Q, K and V", examples=["bf16"])
+    block_m: Count = Field(description="Query rows of a tile", examples=[128])
+    block_n: Count = Field(description="KV rows that a tile meets at a time", examples=[128])
+    head_dim: Count = Field(description="Columns of a head", examples=[128])
+    kv_tile_ns: Positive = Field(description="Time of one KV tile (sigma), in ns", examples=[1400.0])
+    fixed_ns: NonNegative = Field(
+        description="Part of a Q-loop that does not grow with the number of KV tiles, in ns", examples=[0.0]
+    )
+    staging_ns: NonNegative | None = Field(
+        None,
+        description="From the Q-loop's end until the tile's rows are staged for their stores, in ns",
+        examples=[500.0],
+    )
+    split: SplitTile | None = Field(None, description="The same tile where two CTAs share its KV")
+    source: Source = ""
 
     @model_serializer(mode="wrap")
     def _without_unknown_split(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -244,16 +346,30 @@ class AttentionTile(Strict):
 class Compute(Strict):
     """What turns the shape of a tile into its time, and the limits that a tile must fit."""
 
-    tensor: tuple[TensorRate, ...] = Field(min_length=1)
-    attention: tuple[AttentionTile, ...] = ()
-    #: Fixed cost of a mainloop beside its FLOPs, with the next tile's operands already prefetched.
-    tile_fill_ns: NonNegative
-    memory_bytes_per_s: Positive
-    shared_bytes_per_cta: Count
-    registers_per_sm: Count
-    #: Accumulator memory beside the registers (TMEM); 0 where accumulators live in registers.
-    tensor_memory_bytes_per_sm: Tally = 0
-    source: str
+    tensor: tuple[TensorRate, ...] = Field(
+        min_length=1, description="Tensor Core rates, one entry an operand type"
+    )
+    attention: tuple[AttentionTile, ...] = Field(
+        (),
+        description="Times of attention tiles, one entry a tile: what an attention is predicted by",
+    )
+    tile_fill_ns: NonNegative = Field(
+        description="Fixed cost of a mainloop beside its FLOPs, the next tile's operands prefetched, in ns",
+        examples=[64.0],
+    )
+    memory_bytes_per_s: Positive = Field(
+        description="Bandwidth of the GPU's own memory, in bytes/s", examples=[4.8e12]
+    )
+    shared_bytes_per_cta: Count = Field(
+        description="Shared memory that one CTA may have, in bytes", examples=[232_448]
+    )
+    registers_per_sm: Count = Field(description="32-bit registers of an SM", examples=[65_536])
+    tensor_memory_bytes_per_sm: Tally = Field(
+        0,
+        description="Accumulator memory of an SM beside its registers (TMEM), in bytes; 0 for none",
+        examples=[0],
+    )
+    source: Source = ""
 
     @model_validator(mode="after")
     def _entries_are_distinct(self) -> Compute:
@@ -271,36 +387,60 @@ class Compute(Strict):
 class Provenance(Strict):
     """Where the numbers come from."""
 
-    created_at: str
-    tool_version: str
-    argv: tuple[str, ...] = ()
-    host: str = ""
-    gpu_uuid: str = ""
-    driver: str = ""
-    cuda: str = ""
-    kernel_sha256: str = ""
-    seed: Whole | None = None
-    run_id: str = ""
+    created_at: str = Field(description="Date, or time by ISO 8601", examples=["2026-01-31"])
+    tool_version: str = Field(
+        description="Version of xstage-tune that measured, or how the numbers came about otherwise",
+        examples=["written by hand, not measured"],
+    )
+    argv: tuple[str, ...] = Field(
+        (), description="Command that measured", examples=[["xstage-tune", "calibrate"]]
+    )
+    host: str = Field("", description="Name of the machine", examples=["node-1"])
+    gpu_uuid: str = Field("", description="UUID of the GPU", examples=["GPU-00000000"])
+    driver: str = Field("", description="Version of the driver", examples=["580.95"])
+    cuda: str = Field("", description="Version of CUDA that compiled the kernels", examples=["13.0"])
+    kernel_sha256: str = Field("", description="Hash of the kernels' sources", examples=["0123abcd"])
+    seed: Whole | None = Field(None, description="Seed of the order of launches", examples=[0])
+    run_id: str = Field("", description="Run in the store", examples=["run-1"])
 
 
 class PlatformProfile(Strict):
     """One sending GPU and one path, calibrated."""
 
-    schema_version: Literal[1] = SCHEMA_VERSION
-    name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]*$")]
-    description: str = ""
-    path: StorePath
-    gpu: Gpu
-    drain: Drain
-    issue: tuple[IssuePoint, ...] = Field(min_length=1)
-    capacity: tuple[CapacityPoint, ...] = ()
-    capacity_law: tuple[CapacityLaw, ...] = ()
-    arbitration: Arbitration | None = None
-    corner: Corner | None = None
-    validation: Validation | None = None
-    local_control: LocalControl | None = None
-    compute: Compute | None = None
-    provenance: Provenance
+    schema_version: Literal[1] = Field(
+        SCHEMA_VERSION, description="Version of this form of file", examples=[SCHEMA_VERSION]
+    )
+    name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]*$")] = Field(
+        description="What results call it: lower case letters, digits and . _ -", examples=["my-platform"]
+    )
+    description: str = Field("", description="One line about it, for lists", examples=["My node"])
+    path: StorePath = Field(
+        description="Whose memory is stored to: another GPU's (peer), pinned host memory (host), or its "
+        "own (local)",
+        examples=["peer"],
+    )
+    gpu: Gpu = Field(description="The GPU that stores")
+    drain: Drain = Field(description="R: how fast stores leave the GPU")
+    issue: tuple[IssuePoint, ...] = Field(
+        min_length=1, description="T0: issue times without backpressure, one entry a flavour, K and B"
+    )
+    capacity: tuple[CapacityPoint, ...] = Field(
+        (), description="Q: bytes that may be outstanding, one entry a flavour and K"
+    )
+    capacity_law: tuple[CapacityLaw, ...] = Field(
+        (),
+        description="How Q grows with K, one entry a flavour",
+    )
+    arbitration: Arbitration | None = Field(None, description="How R is divided among SMs")
+    corner: Corner | None = Field(None, description="How the law of the period is softened near G*")
+    validation: Validation | None = Field(None, description="Errors on points that the fit never saw")
+    local_control: LocalControl | None = Field(
+        None, description="The same bursts into the GPU's own memory, as a control"
+    )
+    compute: Compute | None = Field(
+        None, description="Rates and limits of the GPU's SMs; audit, search and emulate need them"
+    )
+    provenance: Provenance = Field(description="Who measured the numbers, when and with what")
 
     @model_validator(mode="after")
     def _points_are_distinct(self) -> PlatformProfile:

@@ -91,7 +91,7 @@ def _headline(platform: PlatformProfile) -> TableData:
     if drain.copy_engine_bytes_per_s and drain.copy_engine_fraction:
         share = percent(100 * drain.copy_engine_fraction, 1)
         rows.append(("copy engine", f"{rate(drain.copy_engine_bytes_per_s)}; R is {share} of it"))
-    rows.append(("source of R", drain.source))
+    rows.append(("source of R", drain.source or "not stated"))
     if control := platform.local_control:
         rows.append((
             "local control",
@@ -280,8 +280,8 @@ def _sourced(table: TableData, sources: Sequence[str]) -> TableData:
 
 
 def _sources(sources: Iterable[str]) -> tuple[str, ...]:
-    """One note for each distinct source, in order of appearance."""
-    return tuple(f"source: {source}" for source in dict.fromkeys(sources))
+    """One note for each distinct source, in order of appearance; none for a number without one."""
+    return tuple(f"source: {source}" for source in dict.fromkeys(sources) if source)
 
 
 def _sections(keys: Sequence[str]) -> frozenset[int]:

@@ -32,8 +32,19 @@ Tokens = Annotated[Count, Field(le=MOST_TOKENS)]
 Columns = Annotated[Count, Field(le=MOST_COLUMNS)]
 Experts = Annotated[Count, Field(le=MOST_EXPERTS)]
 Heads = Annotated[Count, Field(le=MOST_HEADS)]
-Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._/-]*$")]
+SchemaVersion = Annotated[Literal[1], Field(description="Version of this form of file", examples=[1])]
+Name = Annotated[
+    str,
+    Field(
+        pattern=r"^[a-z0-9][a-z0-9._/-]*$",
+        description="What results call it: lower case letters, digits and . _ - /",
+    ),
+]
+Source = Annotated[
+    str, Field(description="Where the numbers come from", examples=["config.json of the model"])
+]
 RemoteFraction = Annotated[Finite, Field(ge=0, le=1)]
+
 
 _WEIGHT_BYTES: dict[Precision, float] = {"bf16": 2.0, "w8a8": 1.0, "w4a8": 0.5}
 _ACTIVATION_BYTES: dict[Precision, float] = {"bf16": 2.0, "w8a8": 1.0, "w4a8": 1.0}
@@ -48,10 +59,25 @@ class Routing(Strict):
     of 1.
     """
 
-    kind: Literal["balanced", "zipf", "histogram"] = "balanced"
-    alpha: Annotated[NonNegative, Field(le=100)] | None = None
-    seed: Tally | None = None
-    histogram: tuple[NonNegative, ...] | None = None
+    kind: Literal["balanced", "zipf", "histogram"] = Field(
+        "balanced",
+        description="How assignments spread over experts: evenly, by Zipf's law, or as listed in histogram",
+        examples=["balanced"],
+    )
+    alpha: Annotated[NonNegative, Field(le=100)] | None = Field(
+        None,
+        description="Exponent of Zipf's law: the i-th hottest expert draws by i**-alpha; kind zipf needs it",
+        examples=[1.0],
+    )
+    seed: Tally | None = Field(
+        None, description="Decides which experts are the hot ones; of kind zipf, 0 if left out", examples=[0]
+    )
+    histogram: tuple[NonNegative, ...] | None = Field(
+        None,
+        description="Token counts of each expert, or shares of 1; kind histogram needs it, or in its "
+        "place the key file: the path of a CSV or JSON file of the same, relative to this one",
+        examples=[[0.125] * 8],
+    )
 
     @model_validator(mode="after")
     def _keys_fit_the_kind(self) -> Routing:
@@ -67,22 +93,32 @@ class Routing(Strict):
 class MoeWorkload(Strict):
     """One MoE layer under expert parallelism; expert ``e`` lives on rank ``e // local_experts``."""
 
-    schema_version: Literal[1] = 1
-    kind: Literal["moe"] = "moe"
-    name: Name
-    description: str = ""
-    source: str
-    hidden: Columns
-    intermediate: Columns  # of one expert
-    experts: Experts  # routed, over all ranks
-    top_k: Count
-    shared_experts: Annotated[Tally, Field(le=MOST_EXPERTS)] = 0
-    ep_degree: Count = 8
-    tokens_per_rank: Tokens
-    precision: Precision = "w8a8"
-    routing: Routing = Routing()
-    #: Share of Combine bytes that leave the GPU; by default that of evenly spread source ranks.
-    remote_fraction: RemoteFraction | None = None
+    schema_version: SchemaVersion = 1
+    kind: Literal["moe"] = Field("moe", description="A fused MoE layer", examples=["moe"])
+    name: Name = Field(examples=["megamoe/my-layer"])
+    description: str = Field("", description="One line about the layer, for lists", examples=["My MoE layer"])
+    source: Source = ""
+    hidden: Columns = Field(description="Columns of the hidden state", examples=[4096])
+    intermediate: Columns = Field(description="Intermediate columns of one expert", examples=[14336])
+    experts: Experts = Field(
+        description="Routed experts over all ranks, a multiple of ep_degree", examples=[8]
+    )
+    top_k: Count = Field(description="Routed experts that a token visits", examples=[2])
+    shared_experts: Annotated[Tally, Field(le=MOST_EXPERTS)] = Field(
+        0, description="Experts that every token visits, on its own rank", examples=[1]
+    )
+    ep_degree: Count = Field(8, description="Ranks (GPUs) that the experts are spread over", examples=[8])
+    tokens_per_rank: Tokens = Field(description="Tokens of one rank in a call of the layer", examples=[4096])
+    precision: Precision = Field(
+        "w8a8", description="Bits of weights (w) and of activations (a)", examples=["w8a8"]
+    )
+    routing: Routing = Field(Routing(), description="How tokens spread over experts")
+    remote_fraction: RemoteFraction | None = Field(
+        None,
+        description="Share of Combine bytes that leave the GPU, from 0 to 1; if left out, that of evenly "
+        "spread source ranks",
+        examples=[0.875],
+    )
 
     @model_validator(mode="after")
     def _is_consistent(self) -> MoeWorkload:
@@ -154,18 +190,26 @@ class MoeWorkload(Strict):
 class AttentionWorkload(Strict):
     """One non-causal self-attention under Ulysses sequence parallelism."""
 
-    schema_version: Literal[1] = 1
-    kind: Literal["attention"] = "attention"
-    name: Name
-    description: str = ""
-    source: str
-    heads: Heads  # over all ranks
-    head_dim: Columns
-    tokens: Tokens  # M: the whole sequence
-    degree: Count = 8
-    dtype: Literal["bf16"] = "bf16"
-    #: Share of output bytes that leave the GPU; by default that of evenly spread destination ranks.
-    remote_fraction: RemoteFraction | None = None
+    schema_version: SchemaVersion = 1
+    kind: Literal["attention"] = Field(
+        "attention", description="A self-attention fused with its All-to-All", examples=["attention"]
+    )
+    name: Name = Field(examples=["fa-a2a/my-attention"])
+    description: str = Field(
+        "", description="One line about the attention, for lists", examples=["My attention"]
+    )
+    source: Source = ""
+    heads: Heads = Field(description="Heads over all ranks, a multiple of degree", examples=[40])
+    head_dim: Columns = Field(description="Columns of one head, a multiple of 8", examples=[128])
+    tokens: Tokens = Field(description="Tokens of the whole sequence (M), over all ranks", examples=[32768])
+    degree: Count = Field(8, description="Ranks (GPUs) that the sequence is spread over", examples=[8])
+    dtype: Literal["bf16"] = Field("bf16", description="Type of Q, K, V and the output", examples=["bf16"])
+    remote_fraction: RemoteFraction | None = Field(
+        None,
+        description="Share of output bytes that leave the GPU, from 0 to 1; if left out, that of evenly "
+        "spread destination ranks",
+        examples=[0.875],
+    )
 
     @field_validator("head_dim")
     @classmethod
