@@ -76,7 +76,8 @@ def _internal(error: Exception) -> int:
 
 
 def report_error(error: XStageError) -> None:
-    """Print an error as users see it: what and where, then what to do."""
-    print(f"xstage-tune: error: {error.message}", file=sys.stderr)
+    """Print an error as users see it: what and where, each on a line of its own, then what to do."""
+    for message in (error.message, *error.others):
+        print(f"xstage-tune: error: {message}", file=sys.stderr)
     if error.hint:
         print(f"  try: {error.hint}", file=sys.stderr)

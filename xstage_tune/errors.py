@@ -6,6 +6,7 @@ Exit codes: 0 ok; 1 finding (unstable measurement, bound violated, verification 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import IntEnum
 from typing import ClassVar
 
@@ -29,14 +30,16 @@ class XStageError(Exception):
     Args:
         message: what is wrong and where, in one line without a trailing full stop.
         hint: what to do about it, as one line; empty when nothing can be done.
+        others: what else is wrong in the same place, each as ``message``.
     """
 
     exit_code: ClassVar[ExitCode] = ExitCode.INTERNAL
 
-    def __init__(self, message: str, hint: str = "") -> None:
+    def __init__(self, message: str, hint: str = "", others: Sequence[str] = ()) -> None:
         super().__init__(message)
         self.message = message
         self.hint = hint
+        self.others = tuple(others)
 
 
 class FindingError(XStageError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from numbers import Integral
 from typing import Annotated
 
@@ -21,6 +22,22 @@ Fraction = Annotated[Finite, Field(gt=0, le=1)]
 Whole = Annotated[int, Field(strict=True), BeforeValidator(_python_int)]
 Count = Annotated[Whole, Field(gt=0)]
 Tally = Annotated[Whole, Field(ge=0)]
+
+
+class InconsistentError(ValueError):
+    """Keys that do not go together, with every reason: each names the keys and their values."""
+
+    def __init__(self, problems: Iterable[str]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("; ".join(self.problems))
+
+
+def refuse_problems(problems: Iterable[str]) -> None:
+    """Raises:
+    InconsistentError: there are any.
+    """
+    if found := tuple(problems):
+        raise InconsistentError(found)
 
 
 class Strict(BaseModel):

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from xstage_tune.devices.base import StoreFlavour
-from xstage_tune.profile_types import Count, Strict
+from xstage_tune.profile_types import Count, Strict, refuse_problems
 
 ScheduleKind = Literal["wave", "interleaved", "alternating", "clamped-lag"]
 #: Which SMs take Linear-2 tiles: all as many, or in proportion to their share of the drain rate.
@@ -50,11 +50,13 @@ class Schedule(Strict):
     @model_validator(mode="after")
     def _keys_fit_the_kind(self) -> Schedule:
         needed = _PARAMETER_OF.get(self.kind)
+        problems = []
         if needed is not None and getattr(self, needed) is None:
-            raise ValueError(f"kind '{self.kind}' needs the key '{needed}'")
+            problems.append(f"kind '{self.kind}' needs the key '{needed}'")
         for kind, key in _PARAMETER_OF.items():
             if getattr(self, key) is not None and self.kind != kind:
-                raise ValueError(f"key '{key}' is for kind '{kind}', not '{self.kind}'")
+                problems.append(f"key '{key}' is for kind '{kind}', not '{self.kind}'")
+        refuse_problems(problems)
         return self
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import platformdirs
@@ -11,6 +12,7 @@ from xstage_tune.errors import UsageError
 from xstage_tune.platforms.schema import PlatformProfile, surely_above
 from xstage_tune.profile_files import (
     check_profile,
+    file_error,
     find_profiles,
     read_profile,
     resolve_profile,
@@ -41,7 +43,8 @@ def load_platform(name_or_path: str) -> PlatformProfile:
     """
     path = resolve_profile("platform", name_or_path, _folders())
     profile = check_profile(PlatformProfile, read_profile(path), str(path))
-    _require_plausible(profile, path)
+    if problems := list(_implausible(profile)):
+        raise file_error(str(path), problems, "correct the file, or calibrate again: xstage-tune calibrate")
     return profile
 
 
@@ -57,44 +60,31 @@ def is_current(platform: PlatformProfile) -> bool:
         return False
 
 
-def _require_plausible(profile: PlatformProfile, path: Path) -> None:
-    """Refuse numbers that no calibration writes: they were edited, or are of different machines."""
+def _implausible(profile: PlatformProfile) -> Iterator[str]:
+    """Numbers that no calibration writes: they were edited, or are of different machines."""
     drain, limit = profile.drain, profile.drain.copy_engine_bytes_per_s
+    shown = f"drain.bytes_per_s = {drain.bytes_per_s:g}"
     if drain.ci95 is not None:
         low, high = drain.ci95
         if not low / _ROUNDED <= drain.bytes_per_s <= high * _ROUNDED:
-            raise UsageError(
-                f"{path}: drain.bytes_per_s = {drain.bytes_per_s:g} is outside its own drain.ci95 = "
-                f"[{low:g}, {high:g}]",
-                "correct the file, or calibrate again: xstage-tune calibrate",
-            )
+            yield f"{shown} is outside its own drain.ci95 = [{low:g}, {high:g}]"
     intervals = {f"issue[{number}]": point.ci95 for number, point in enumerate(profile.issue)}
     intervals |= {f"capacity[{number}]": point.ci95 for number, point in enumerate(profile.capacity)}
     for name, ci95 in intervals.items():
         if ci95 is not None and ci95[0] > ci95[1]:
-            raise UsageError(
-                f"{path}: {name}.ci95 = [{ci95[0]:g}, {ci95[1]:g}] begins behind its end",
-                "correct the file, or calibrate again: xstage-tune calibrate",
-            )
-    if limit is not None and surely_above((drain.ci95 or (drain.bytes_per_s,))[0], limit):
-        raise UsageError(
-            f"{path}: drain.bytes_per_s = {drain.bytes_per_s:g} is above drain.copy_engine_bytes_per_s = "
-            f"{limit:g}, the most that the path carries",
-            "calibrate again: xstage-tune calibrate",
-        )
-    if limit is not None and drain.bytes_per_s > limit * _MOST_OF_COPY_ENGINE:
-        raise UsageError(
-            f"{path}: drain.bytes_per_s = {drain.bytes_per_s:g} is far above drain.copy_engine_bytes_per_s = "
-            f"{limit:g}, the most that the path carries, however wide its ci95",
-            "calibrate again: xstage-tune calibrate",
-        )
+            yield f"{name}.ci95 = [{ci95[0]:g}, {ci95[1]:g}] begins behind its end"
+    if limit is not None:
+        most = f"drain.copy_engine_bytes_per_s = {limit:g}, the most that the path carries"
+        if surely_above((drain.ci95 or (drain.bytes_per_s,))[0], limit):
+            yield f"{shown} is above {most}"
+        elif drain.bytes_per_s > limit * _MOST_OF_COPY_ENGINE:
+            yield f"{shown} is far above {most}, however wide its ci95"
     for name, points in (("issue", profile.issue), ("capacity", profile.capacity)):
-        most = max((point.producers for point in points), default=0)
-        if most > profile.gpu.sm_count:
-            raise UsageError(
-                f"{path}: {name} has a point of {most} producers, and gpu.sm_count is "
-                f"{profile.gpu.sm_count}: there is at most one producer an SM",
-                "correct the file, or calibrate again: xstage-tune calibrate",
+        producers = max((point.producers for point in points), default=0)
+        if producers > profile.gpu.sm_count:
+            yield (
+                f"{name} has a point of {producers} producers, and gpu.sm_count is {profile.gpu.sm_count}: "
+                "there is at most one producer an SM"
             )
 
 

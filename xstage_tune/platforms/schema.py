@@ -27,6 +27,7 @@ from xstage_tune.profile_types import (
     Strict,
     Tally,
     Whole,
+    refuse_problems,
 )
 
 SCHEMA_VERSION: Literal[1] = 1
@@ -210,12 +211,14 @@ class Arbitration(Strict):
 
     @model_validator(mode="after")
     def _shares_sum_to_one(self) -> Arbitration:
+        problems = []
         total = sum(group.share for group in self.groups)
         if abs(total - 1.0) > 1e-6:
-            raise ValueError(f"group shares sum to {total:.6f}, not 1")
+            problems.append(f"group shares sum to {total:.6f}, not 1")
         ids = [sm for group in self.groups for sm in group.sm_ids]
         if len(ids) != len(set(ids)):
-            raise ValueError("an SM id is in two groups")
+            problems.append("an SM id is in two groups")
+        refuse_problems(problems)
         return self
 
 
@@ -458,9 +461,10 @@ def _require_distinct(entries: Mapping[str, Sequence[object]]) -> None:
     """What of each table's entries names them must name one.
 
     Raises:
-        ValueError: two of a table have the same names.
+        InconsistentError: two of a table have the same names.
     """
-    for table, names in entries.items():
-        if len(names) != len(set(names)):
-            repeated = next(name for name in names if names.count(name) > 1)
-            raise ValueError(f"{table} has two entries for {repeated}")
+    refuse_problems(
+        f"{table} has two entries for {next(name for name in names if names.count(name) > 1)}"
+        for table, names in entries.items()
+        if len(names) != len(set(names))
+    )

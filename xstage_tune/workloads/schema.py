@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from xstage_tune.profile_types import Count, Finite, NonNegative, Strict, Tally
+from xstage_tune.profile_types import Count, Finite, NonNegative, Strict, Tally, refuse_problems
 from xstage_tune.workloads.ownership import first_token, rows_per_rank
 
 Precision = Literal["bf16", "w8a8", "w4a8"]
@@ -82,11 +82,13 @@ class Routing(Strict):
     @model_validator(mode="after")
     def _keys_fit_the_kind(self) -> Routing:
         needed = {"balanced": None, "zipf": "alpha", "histogram": "histogram"}[self.kind]
+        problems = []
         if needed is not None and getattr(self, needed) is None:
-            raise ValueError(f"kind '{self.kind}' needs the key '{needed}'")
+            problems.append(f"kind '{self.kind}' needs the key '{needed}'")
         for key, kind in (("alpha", "zipf"), ("seed", "zipf"), ("histogram", "histogram")):
             if getattr(self, key) is not None and self.kind != kind:
-                raise ValueError(f"key '{key}' is for kind '{kind}', not '{self.kind}'")
+                problems.append(f"key '{key}' is for kind '{kind}', not '{self.kind}'")
+        refuse_problems(problems)
         return self
 
 
@@ -122,18 +124,19 @@ class MoeWorkload(Strict):
 
     @model_validator(mode="after")
     def _is_consistent(self) -> MoeWorkload:
-        _require_receiver(self.remote_fraction, "ep_degree", self.ep_degree)
+        problems = _receiver_problems(self.remote_fraction, "ep_degree", self.ep_degree)
         if self.experts % self.ep_degree:
-            raise ValueError(f"experts = {self.experts} is not divisible by ep_degree = {self.ep_degree}")
+            problems.append(f"experts = {self.experts} is not divisible by ep_degree = {self.ep_degree}")
         if self.top_k > self.experts:
-            raise ValueError(f"top_k = {self.top_k} is more than experts = {self.experts}")
+            problems.append(f"top_k = {self.top_k} is more than experts = {self.experts}")
         if self.group_tokens > MOST_TOKENS:
-            raise ValueError(
+            problems.append(
                 f"tokens_per_rank = {self.tokens_per_rank} on ep_degree = {self.ep_degree} ranks is more "
                 f"than {MOST_TOKENS} tokens"
             )
-        if self.routing.histogram is not None:
-            _check_histogram(self.routing.histogram, self)
+        if self.routing.histogram is not None and (wrong := _histogram_problem(self.routing.histogram, self)):
+            problems.append(wrong)
+        refuse_problems(problems)
         return self
 
     @property
@@ -220,9 +223,10 @@ class AttentionWorkload(Strict):
 
     @model_validator(mode="after")
     def _is_consistent(self) -> AttentionWorkload:
-        _require_receiver(self.remote_fraction, "degree", self.degree)
+        problems = _receiver_problems(self.remote_fraction, "degree", self.degree)
         if self.heads % self.degree:
-            raise ValueError(f"heads = {self.heads} is not divisible by degree = {self.degree}")
+            problems.append(f"heads = {self.heads} is not divisible by degree = {self.degree}")
+        refuse_problems(problems)
         return self
 
     @property
@@ -274,44 +278,41 @@ class AttentionWorkload(Strict):
 Workload = MoeWorkload | AttentionWorkload
 
 
-def _require_receiver(remote_fraction: float | None, key: str, ranks: int) -> None:
-    """Refuse remote bytes where there is no other rank.
-
-    Raises:
-        ValueError: there are some.
-    """
-    if ranks == 1 and remote_fraction:
-        raise ValueError(
-            f"remote_fraction = {remote_fraction:g} with {key} = 1: one rank has no other to store to; "
-            "set it to 0, or give more ranks"
-        )
+def _receiver_problems(remote_fraction: float | None, key: str, ranks: int) -> list[str]:
+    """That there are remote bytes where there is no other rank, if so."""
+    if ranks > 1 or not remote_fraction:
+        return []
+    return [
+        f"remote_fraction = {remote_fraction:g} with {key} = 1: one rank has no other to store to; "
+        "set it to 0, or give more ranks"
+    ]
 
 
 def _remote_fraction(given: float | None, ranks: int) -> float:
     return (ranks - 1) / ranks if given is None else given
 
 
-def _check_histogram(histogram: tuple[float, ...], layer: MoeWorkload) -> None:
-    """Refuse a histogram that no routing of this layer can have.
+def _histogram_problem(histogram: tuple[float, ...], layer: MoeWorkload) -> str | None:
+    """Why no routing of this layer can have a histogram; None if one can.
 
-    Raises:
-        ValueError: wrong length or sum, or an expert with more tokens than there are.
+    Its length or sum is wrong, or an expert has more tokens than there are.
     """
     if len(histogram) != layer.experts:
-        raise ValueError(f"routing.histogram has {len(histogram)} entries for {layer.experts} experts")
+        return f"routing.histogram has {len(histogram)} entries for {layer.experts} experts"
     total = sum(histogram)
     shares = abs(total - 1.0) <= 1e-6
     if not shares and total != layer.assignments:
-        raise ValueError(
+        return (
             f"routing.histogram sums to {total:g}, not to 1 (shares) nor to {layer.assignments} (tokens: "
             f"{layer.ep_degree} ranks x {layer.tokens_per_rank} x top-{layer.top_k})"
         )
     if not shares and any(count != int(count) for count in histogram):
-        raise ValueError("routing.histogram has a token count that is not whole")
+        return "routing.histogram has a token count that is not whole"
     most = max(histogram) * (layer.assignments if shares else 1)
     if most > layer.group_tokens * (1 + 1e-9):
         expert = max(range(layer.experts), key=histogram.__getitem__)
-        raise ValueError(
+        return (
             f"routing.histogram gives expert {expert} {most:.0f} tokens of {layer.group_tokens}: "
             "a token visits an expert at most once"
         )
+    return None
