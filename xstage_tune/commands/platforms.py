@@ -1,4 +1,4 @@
-"""``platforms list|show``: the calibrated platforms that this installation knows."""
+"""``platforms list|show|new|path``: the calibrated platforms that this installation knows."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from xstage_tune.commands._new import NameArgument, NewFileOption, as_argument, show_written, target_of
 from xstage_tune.commands._options import FormatOption, OutputFormat
+from xstage_tune.commands._targets import ForceOption
 from xstage_tune.errors import UsageError
 
 if TYPE_CHECKING:
@@ -60,6 +62,27 @@ def show(
             console.print(render_table(tile_times))
 
 
+@app.command()
+def new(name: NameArgument, output: NewFileOption = None, force: ForceOption = False) -> None:
+    """Write a commented template of a platform, which loads as it is; a calibration writes a measured one."""
+    from xstage_tune.files import write_text
+    from xstage_tune.platforms.loader import list_platforms, user_platforms_dir
+    from xstage_tune.platforms.template import platform_template
+
+    text = platform_template(name)
+    path = target_of(name, output, user_platforms_dir(), list_platforms(), force)
+    write_text(path, text, force=force)
+    show_written(path, f"xstage-tune platforms show {as_argument(name, output)}")
+
+
+@app.command("path")
+def path_command() -> None:
+    """Print the folder of your own platforms: what is in it is found by name."""
+    from xstage_tune.platforms.loader import user_platforms_dir
+
+    print(user_platforms_dir())
+
+
 def _summary(name: str, profile: PlatformProfile, path: Path) -> dict[str, object]:
     return {
         "name": name,
@@ -73,6 +96,7 @@ def _summary(name: str, profile: PlatformProfile, path: Path) -> dict[str, objec
 
 
 def _list_table(found: dict[str, tuple[PlatformProfile, Path]]) -> TableData:
+    from xstage_tune.platforms.loader import user_platforms_dir
     from xstage_tune.report.format import rate
     from xstage_tune.report.tables import Column, TableData
 
@@ -88,7 +112,8 @@ def _list_table(found: dict[str, tuple[PlatformProfile, Path]]) -> TableData:
         )
         for name, (profile, _) in found.items()
     ]
-    return TableData("Platforms", tuple(map(Column, headings)), tuple(rows))
+    notes = (f"yours: {user_platforms_dir()} (xstage-tune calibrate, or platforms new NAME)",)
+    return TableData("Platforms", tuple(map(Column, headings)), tuple(rows), notes)
 
 
 def _flavours(profile: PlatformProfile) -> list[str]:

@@ -1,13 +1,23 @@
-"""``workloads list|show``: the layers that can be audited and tuned."""
+"""``workloads list|show|new|path``: the layers that can be audited and tuned."""
 
 from __future__ import annotations
 
 import sys
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from xstage_tune.commands._new import (
+    NameArgument,
+    NewFileOption,
+    as_argument,
+    found_by,
+    show_written,
+    target_of,
+)
 from xstage_tune.commands._options import FormatOption, OutputFormat, SetOption
+from xstage_tune.commands._targets import ForceOption
 from xstage_tune.errors import UsageError
 
 if TYPE_CHECKING:
@@ -54,6 +64,39 @@ def show(
         result_console().print(render_table(_show_table(profile)))
 
 
+class KindChoice(StrEnum):
+    """``--kind``."""
+
+    MOE = "moe"
+    ATTENTION = "attention"
+
+
+@app.command()
+def new(
+    name: NameArgument,
+    kind: Annotated[KindChoice, typer.Option(help="A MoE layer or a Ulysses attention.")] = KindChoice.MOE,
+    output: NewFileOption = None,
+    force: ForceOption = False,
+) -> None:
+    """Write a commented template of a workload of your own, which loads as it is."""
+    from xstage_tune.files import write_text
+    from xstage_tune.workloads.loader import list_workloads, user_workloads_dir
+    from xstage_tune.workloads.template import workload_template
+
+    text = workload_template(found_by(name), kind.value)
+    path = target_of(name, output, user_workloads_dir(), list_workloads(), force)
+    write_text(path, text, force=force)
+    show_written(path, f"xstage-tune workloads show {as_argument(name, output)}")
+
+
+@app.command("path")
+def path_command() -> None:
+    """Print the folder of your own workloads: what is in it is found by name."""
+    from xstage_tune.workloads.loader import user_workloads_dir
+
+    print(user_workloads_dir())
+
+
 def _derived(profile: Workload) -> dict[str, object]:
     """What follows from a profile, under stable names."""
     from xstage_tune.workloads import routing
@@ -78,10 +121,12 @@ def _derived(profile: Workload) -> dict[str, object]:
 
 def _list_table(found: dict[str, Workload]) -> TableData:
     from xstage_tune.report.tables import Column, TableData
+    from xstage_tune.workloads.loader import user_workloads_dir
 
     columns = (Column("name"), Column("shape"), Column("tokens"), Column("description"))
     rows = [(name, _shape(w), _tokens(w), w.description) for name, w in found.items()]
-    return TableData("Workloads", columns, tuple(rows))
+    notes = (f"yours: {user_workloads_dir()} (xstage-tune workloads new NAME)",)
+    return TableData("Workloads", columns, tuple(rows), notes)
 
 
 def _show_table(profile: Workload) -> TableData:
@@ -91,7 +136,7 @@ def _show_table(profile: Workload) -> TableData:
     rows = [("shape", _shape(profile)), ("tokens", _tokens(profile))]
     rows += _moe_rows(profile) if isinstance(profile, MoeWorkload) else _attention_rows(profile)
     rows.append(("source", profile.source or "not stated"))
-    title = f"{profile.name}: {profile.description}"
+    title = f"{profile.name}: {profile.description}" if profile.description else profile.name
     return TableData(title, (Column("quantity"), Column("value")), tuple(rows))
 
 

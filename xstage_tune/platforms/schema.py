@@ -199,7 +199,7 @@ class Arbitration(Strict):
         (), description="How well these shares predict other sets of producers, one entry a number of them"
     )
     repeat_correlation: Annotated[Finite, Field(ge=-1, le=1)] = Field(
-        description="Correlation of SMs' shares between two runs, from -1 to 1", examples=[0.98]
+        description="Correlation of SMs' shares between two runs", examples=[0.98]
     )
     max_relative_error: NonNegative | None = Field(
         None,
@@ -290,10 +290,12 @@ class LocalControl(Strict):
 class TensorRate(Strict):
     """Tensor Core rate of the whole GPU for one operand type, dense."""
 
-    dtype: Literal["bf16", "fp8"] = Field(description="Type of the operands", examples=["bf16"])
-    peak_flop_per_s: Positive = Field(description="Dense peak of the GPU, in FLOP/s", examples=[9.89e14])
+    dtype: Literal["bf16", "fp8"] = Field(description="Type of the operands", examples=["bf16", "fp8"])
+    peak_flop_per_s: Positive = Field(
+        description="Dense peak of the GPU, in FLOP/s", examples=[9.89e14, 1.979e15]
+    )
     tile_efficiency: Fraction = Field(
-        description="Part of the peak that the mainloop of a full tile reaches, above 0 up to 1",
+        description="Part of the peak that the mainloop of a full tile reaches",
         examples=[0.74],
     )
     source: Source = ""

@@ -20,7 +20,7 @@ from xstage_tune.profile_files import (
 from xstage_tune.workloads.histogram import read_histogram
 from xstage_tune.workloads.schema import AttentionWorkload, MoeWorkload, Workload
 
-_MODELS: dict[str, type[MoeWorkload] | type[AttentionWorkload]] = {
+WORKLOAD_MODELS: dict[str, type[MoeWorkload] | type[AttentionWorkload]] = {
     "moe": MoeWorkload,
     "attention": AttentionWorkload,
 }
@@ -57,10 +57,10 @@ def load_workload(name_or_path: str, overrides: Sequence[str] = ()) -> Workload:
     origin = " ".join([named, *(f"--set {override}" for override in overrides)])
     _read_histogram(data, origin)
     if "kind" not in data:
-        raise UsageError(f"{origin}: key 'kind' is missing: one of {', '.join(_MODELS)}")
-    model = _MODELS.get(str(data["kind"]))
+        raise UsageError(f"{origin}: key 'kind' is missing: one of {', '.join(WORKLOAD_MODELS)}")
+    model = WORKLOAD_MODELS.get(str(data["kind"]))
     if model is None:
-        raise UsageError(f"{origin}: kind = {data['kind']!r}: should be one of {', '.join(_MODELS)}")
+        raise UsageError(f"{origin}: kind = {data['kind']!r}: should be one of {', '.join(WORKLOAD_MODELS)}")
     return check_profile(model, data, origin)
 
 

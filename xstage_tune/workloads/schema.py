@@ -117,7 +117,7 @@ class MoeWorkload(Strict):
     routing: Routing = Field(Routing(), description="How tokens spread over experts")
     remote_fraction: RemoteFraction | None = Field(
         None,
-        description="Share of Combine bytes that leave the GPU, from 0 to 1; if left out, that of evenly "
+        description="Share of Combine bytes that leave the GPU; if left out, that of evenly "
         "spread source ranks",
         examples=[0.875],
     )
@@ -209,7 +209,7 @@ class AttentionWorkload(Strict):
     dtype: Literal["bf16"] = Field("bf16", description="Type of Q, K, V and the output", examples=["bf16"])
     remote_fraction: RemoteFraction | None = Field(
         None,
-        description="Share of output bytes that leave the GPU, from 0 to 1; if left out, that of evenly "
+        description="Share of output bytes that leave the GPU; if left out, that of evenly "
         "spread destination ranks",
         examples=[0.875],
     )
