@@ -8,14 +8,14 @@ import pytest
 from pydantic import BaseModel, TypeAdapter
 from pydantic.fields import FieldInfo
 
-from xstage_tune.platforms.gpus import GpuCompute
+from xstage_tune.platforms.gpus import KnownGpu
 from xstage_tune.platforms.loader import load_platform
 from xstage_tune.platforms.schema import PlatformProfile
 from xstage_tune.profile_files import section_model
 from xstage_tune.workloads.loader import load_workload
 from xstage_tune.workloads.schema import AttentionWorkload, MoeWorkload
 
-SCHEMAS = (MoeWorkload, AttentionWorkload, PlatformProfile, GpuCompute)
+SCHEMAS = (MoeWorkload, AttentionWorkload, PlatformProfile, KnownGpu)
 
 
 def keys(model: type[BaseModel], place: str) -> Iterator[tuple[str, FieldInfo]]:

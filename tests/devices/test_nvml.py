@@ -145,7 +145,7 @@ def test_nvlink_rate_is_that_of_the_active_links(install: InstallNvml) -> None:
         nvmlDeviceGetNvLinkState=lambda _, link: int(link < 18),
         nvmlDeviceGetNvLinkVersion=pynvml.NVML_NVLINK_VERSION_4_0,
     )
-    assert GpuMonitor.open(ADDRESS).nvlinks() == NvLinks(18, 450e9)  # H100's specified rate, one way
+    assert GpuMonitor.open(ADDRESS).nvlinks() == NvLinks(18, 450e9, 4)  # H100's specified rate, one way
 
 
 def test_nvlink_of_an_unknown_version_has_no_rate(install: InstallNvml) -> None:

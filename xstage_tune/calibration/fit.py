@@ -44,6 +44,7 @@ from xstage_tune.calibration.result import CalibrationResult, DrainPoints
 from xstage_tune.calibration.rounding import rounded
 from xstage_tune.calibration.validate import gap_curve, held_out_sweeps, isolated_curve, validate
 from xstage_tune.devices.base import BurstRun, CopyRate, DeviceDescription, StoreFlavour
+from xstage_tune.devices.gpu_identity import identity_of
 from xstage_tune.errors import FindingError
 from xstage_tune.platforms.gpus import known_compute
 from xstage_tune.platforms.schema import (
@@ -165,7 +166,7 @@ def fit_figures(
         corner=fit_corner(sweeps, drain.bytes_per_s),
         validation=validation,
         local_control=control,
-        compute=known_compute(description.name),
+        compute=known_compute(identity_of(description)),
         provenance=_provenance(figures, description, request),
     )
     findings = (
@@ -195,12 +196,18 @@ def profile_name(description: DeviceDescription, request: CalibrationRequest) ->
 
 def _gpu(description: DeviceDescription, figures: Sequence[RunFigures]) -> Gpu:
     clocks = [figure.health.sm_clock_mhz for figure in figures]
+    identity = identity_of(description)
     return Gpu(
         name=description.name,
         architecture=description.architecture,
         sm_count=description.sm_count,
         sm_clock_mhz=round(float(np.nanmedian(clocks)), 1),
         l2_bytes=description.l2_bytes,
+        form_factor=identity.form_factor,
+        memory_bytes=identity.memory_bytes,
+        nvlink=identity.nvlink,
+        pcie=identity.pcie,
+        mig=identity.mig,
         source="driver; the clock from (globaltimer, clock64) pairs of the runs",
     )
 

@@ -150,6 +150,7 @@ class DeviceDescription:
     nvrtc: str
     paths: tuple[StorePath, ...]
     link: dict[str, str | int | float] = field(default_factory=dict)
+    mig: bool | None = None  # whether it is a slice of a GPU; None in recordings of before that was asked
 
 
 class BurstDevice(Protocol):

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from xstage_tune.configs.schema import AttentionConfig, MegaMoeConfig
 from xstage_tune.devices.base import StorePath
+from xstage_tune.platforms.identity import GpuIdentity
 from xstage_tune.profile_files import check_profile
 from xstage_tune.profile_types import Count, Finite, NonNegative, Positive, Strict, Tally, Whole
 from xstage_tune.workloads.schema import AttentionWorkload, MoeWorkload
@@ -49,6 +50,13 @@ class PlatformIdentity(Strict):
     gpu: str
     architecture: str
     path: StorePath
+    #: The GPU that the platform was calibrated on; exports of before it was told apart have its name alone.
+    gpu_identity: GpuIdentity | None = None
+
+    @property
+    def identity(self) -> GpuIdentity:
+        """The GPU, as far as the export knows it."""
+        return self.gpu_identity or GpuIdentity(name=self.gpu)
 
 
 class ScheduleModel(Strict):

@@ -88,6 +88,7 @@ def study_history(store: Store, study: Study, platform: PlatformProfile) -> Hist
             gpu=platform.gpu.name,
             architecture=platform.gpu.architecture,
             path=platform.path,
+            gpu_identity=platform.gpu.identity,
         ),
         schedule_model=(
             schedule_model(workload, platform, result.best.config)

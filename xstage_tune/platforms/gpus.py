@@ -1,34 +1,82 @@
-"""What is known of a GPU's compute, which a calibration of its links does not measure."""
+"""GPUs that are known: their identity, the names that drivers give them, and their compute.
+
+A calibration of a GPU's links measures nothing of its compute, so profiles take it from here.
+"""
 
 from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pydantic import Field
 
 from xstage_tune.assets import data_dir
+from xstage_tune.platforms.identity import (
+    FormFactor,
+    GpuComparison,
+    GpuIdentity,
+    compare_gpus,
+    form_factor_in,
+    is_slice_name,
+)
 from xstage_tune.platforms.schema import Compute
 from xstage_tune.profile_files import check_profile, find_profiles, read_profile
 from xstage_tune.profile_types import Strict
 
+if TYPE_CHECKING:
+    from xstage_tune.devices.base import StorePath
 
-class GpuCompute(Strict):
-    """Rates and limits of the GPUs whose names begin with one of ``names``."""
 
-    names: tuple[str, ...] = Field(
-        min_length=1,
-        description="Names of GPUs that it speaks of, as the driver gives them",
-        examples=[["NVIDIA H200"]],
+class KnownGpu(Strict):
+    """One GPU: what tells it from others, and its rates and limits."""
+
+    gpu: GpuIdentity = Field(description="What tells the GPU from others")
+    aliases: tuple[str, ...] = Field(
+        default=(), description="Other names that drivers give this very GPU", examples=[["H200"]]
     )
     compute: Compute = Field(description="Rates and limits of the GPU's SMs")
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (self.gpu.name, *self.aliases)
 
-def known_compute(gpu_name: str) -> Compute | None:
-    """The shipped compute section for a GPU by the driver's name of it; None where none is shipped.
+
+def known_gpus() -> tuple[KnownGpu, ...]:
+    """The shipped ones.
 
     Raises:
-        UsageError: a shipped file breaks the schema.
+        UsageError: a file breaks the schema.
     """
-    for path in find_profiles((data_dir("profiles") / "gpus",)).values():
-        known = check_profile(GpuCompute, read_profile(path), str(path))
-        if gpu_name.startswith(known.names):
-            return known.compute
-    return None
+    return _read(data_dir("profiles") / "gpus")
+
+
+def known_compute(gpu: GpuIdentity) -> Compute | None:
+    """The compute section of exactly this GPU; None where none is known.
+
+    A MIG slice gets none: it has a part of a GPU's SMs and of its memory.
+
+    Raises:
+        UsageError: a file breaks the schema.
+    """
+    if gpu.mig or is_slice_name(gpu.name):
+        return None
+    return next((known.compute for known in known_gpus() if compare(known.gpu, gpu).same), None)
+
+
+def compare(made_on: GpuIdentity, present: GpuIdentity, path: StorePath | None = None) -> GpuComparison:
+    """:func:`~xstage_tune.platforms.identity.compare_gpus` with all names that are known of a GPU."""
+    names = [known.names for known in known_gpus()]
+    return compare_gpus(made_on, present, path=path, aliases=names)
+
+
+def form_factor_of(name: str) -> FormFactor | None:
+    """The form factor of the GPU of that name: as the name spells it out, else as it is known."""
+    known = (one.gpu.form_factor for one in known_gpus() if name in one.names)
+    return form_factor_in(name) or next(known, None)
+
+
+@lru_cache(maxsize=4)
+def _read(folder: Path) -> tuple[KnownGpu, ...]:
+    files = find_profiles((folder,)).values()
+    return tuple(check_profile(KnownGpu, read_profile(file), str(file)) for file in files)

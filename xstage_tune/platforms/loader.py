@@ -55,7 +55,7 @@ def is_current(platform: PlatformProfile) -> bool:
     """
     path = list_platforms().get(platform.name)
     try:
-        return path is None or load_platform(str(path)) == platform
+        return path is None or load_platform(str(path)).figures() == platform.figures()
     except UsageError:
         return False
 

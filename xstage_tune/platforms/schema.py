@@ -18,6 +18,7 @@ from pydantic import (
 )
 
 from xstage_tune.devices.base import StoreFlavour, StorePath
+from xstage_tune.platforms.identity import GpuIdentity
 from xstage_tune.profile_types import (
     Count,
     Finite,
@@ -51,15 +52,34 @@ Producers = Annotated[
 BurstBytes = Annotated[Count, Field(description="Bytes of one producer's burst (B)", examples=[32_768])]
 
 
-class Gpu(Strict):
-    """The sending GPU."""
+class Gpu(GpuIdentity):
+    """The sending GPU; profiles of before GPUs were told apart lack some of what identifies it."""
 
-    name: str = Field(description="Name, as the driver gives it", examples=["NVIDIA H200"])
     architecture: str = Field(description="Compute architecture, as compilers name it", examples=["sm_90a"])
-    sm_count: Count = Field(description="SMs of the whole GPU", examples=[132])
+    sm_count: Count = Field(description="SMs of the whole GPU, or of the slice", examples=[132])
     sm_clock_mhz: Positive = Field(description="SM clock under load, in MHz", examples=[1980.0])
     l2_bytes: Count = Field(description="Size of the L2 cache, in bytes", examples=[62_914_560])
     source: Source = ""
+    identity_source: str | None = Field(
+        default=None,
+        description="Where what identifies the GPU comes from, if not from its driver",
+        examples=["data sheet"],
+    )
+
+    @property
+    def identity(self) -> GpuIdentity:
+        """Which GPU it is."""
+        return GpuIdentity(**{key: getattr(self, key) for key in GpuIdentity.model_fields})
+
+    @model_serializer(mode="wrap")
+    def _without_unknown_identity(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """A profile of before its GPU was told apart keeps its hash, by which studies know it."""
+        keys: dict[str, Any] = serialize(self)
+        return {key: value for key, value in keys.items() if key not in _TOLD_APART or value is not None}
+
+
+#: Keys of a GPU that tell it from others, and of which no result is made.
+_TOLD_APART = ("form_factor", "memory_bytes", "nvlink", "pcie", "mig", "identity_source")
 
 
 #: Rates that stores cannot exceed vary by so much from sample to sample.
@@ -446,6 +466,14 @@ class PlatformProfile(Strict):
         None, description="Rates and limits of the GPU's SMs; audit, search and emulate need them"
     )
     provenance: Provenance = Field(description="Who measured the numbers, when and with what")
+
+    def figures(self) -> PlatformProfile:
+        """The profile without what only tells its GPU from others: two of equal figures give equal results.
+
+        Studies and recordings know a profile by these.
+        """
+        gpu = self.gpu.model_copy(update=dict.fromkeys(_TOLD_APART))
+        return self.model_copy(update={"gpu": gpu})
 
     @model_validator(mode="after")
     def _points_are_distinct(self) -> PlatformProfile:

@@ -354,7 +354,7 @@ class ProfileResult:
             "workload": self.request.workload.name,
             "workload_keys": request["workload"],
             "platform": self.request.platform.name,
-            "platform_sha256": json_sha256(self.request.platform),
+            "platform_sha256": json_sha256(self.request.platform.figures()),
             "points": [point.keys() for point in self.points],
             "is_whole": self.is_whole,
             "residual_ends_tokens": self.residual_ends_tokens(),

@@ -222,7 +222,7 @@ def studied_platform(study: Study, name_or_path: str | None = None) -> PlatformP
     if kept is not None and name_or_path is None:
         return check_profile(PlatformProfile, kept, f"study {study.id}, platform")
     platform = load_platform(name_or_path or study.platform)
-    if json_sha256(platform) != study.platform_sha256:
+    if json_sha256(platform.figures()) != study.platform_sha256:
         raise UsageError(
             f"platform '{platform.name}' is not what study {study.id} was searched on: its keys differ",
             "search again, or give the profile of that time with --platform FILE.toml",
@@ -236,7 +236,7 @@ def _identity(request: SearchRequest, device: str) -> dict[str, Any]:
         "workload": request.workload.name,
         "workload_sha256": json_sha256(request.workload),
         "platform": request.platform.name,
-        "platform_sha256": json_sha256(request.platform),
+        "platform_sha256": json_sha256(request.platform.figures()),
         "device": device,
         "objective": request.objective,
         "sampler": request.sampler,

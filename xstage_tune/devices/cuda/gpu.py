@@ -23,6 +23,7 @@ from xstage_tune.devices.cuda.memory import GpuMemory
 from xstage_tune.devices.cuda.nvml import GpuMonitor, driver_version
 from xstage_tune.devices.cuda.variants import KernelVariant, bursts_variant
 from xstage_tune.errors import DeviceError
+from xstage_tune.platforms.identity import is_slice_name
 
 #: All rings together: several times the largest L2, so that no lap's stores merge with those of the last.
 DESTINATION_BYTES = 512 << 20
@@ -95,6 +96,8 @@ class Gpu:
             link["pcie"] = f"Gen{info.pcie.max_generation} x{info.pcie.max_width}"
         if info.nvlinks.active:
             link["nvlinks"] = info.nvlinks.active
+        if info.nvlinks.generation is not None:
+            link["nvlink_generation"] = info.nvlinks.generation
         return DeviceDescription(
             kind="cuda",
             name=self.device.name,
@@ -109,6 +112,7 @@ class Gpu:
             nvrtc=f"{nvrtc[0]}.{nvrtc[1]}",
             paths=self._paths(),
             link=link,
+            mig=info.mig_enabled or is_slice_name(self.device.name),
         )
 
     def label_launches(self, run_id: str) -> None:

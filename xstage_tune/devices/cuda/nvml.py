@@ -36,6 +36,11 @@ _PCIE_LANES: dict[int, tuple[float, float]] = {
 }
 #: Specified bytes/s of a link, one way, by NVML's number for the NVLink version (1.0 to 5.0).
 _NVLINK_BYTES_PER_S: dict[int, float] = {1: 20e9, 2: 25e9, 3: 25e9, 4: 25e9, 5: 25e9, 6: 25e9, 7: 50e9}
+#: Generation of NVLink by the same number: 2.0 and 2.2 are one, as are 3.0 and 3.1.
+_NVLINK_GENERATION: dict[int, int] = {1: 1, 2: 2, 3: 2, 4: 3, 5: 3, 6: 4, 7: 5}
+#: Cores of an SM by compute capability (CUDA Programming Guide, arithmetic instructions); 128 elsewhere.
+_CORES_OF_SM: dict[tuple[int, int], int] = {(7, 0): 64, (7, 5): 64, (8, 0): 64}
+_USUAL_CORES_OF_SM = 128
 
 # NVML's numbers: the binding's own name for the first is a tuple by a slip of its authors.
 _P2P_READ, _P2P_WRITE, _P2P_NVLINK = 0, 1, 2
@@ -81,6 +86,7 @@ class NvLinks:
 
     active: int
     bytes_per_s: float | None  # specified, one way, all active links together
+    generation: int | None = None  # None where links differ or none is active
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +107,7 @@ class GpuInfo:
     pci_bus_id: str | None
     compute_capability: tuple[int, int] | None
     memory_bytes: int | None
+    sm_count: int | None
     mig_enabled: bool | None
     mps_processes: int | None
     power_limit_watts: float | None
@@ -162,6 +169,7 @@ class GpuMonitor:
             pci_bus_id=None if pci is None else _text(pci.busId),
             compute_capability=self._read(pynvml.nvmlDeviceGetCudaComputeCapability),
             memory_bytes=None if memory is None else int(memory.total),
+            sm_count=self._sm_count(),
             mig_enabled=None if mig is None else mig[0] == pynvml.NVML_DEVICE_MIG_ENABLE,
             mps_processes=None if mps is None else len(mps),
             power_limit_watts=None if power_milliwatts is None else power_milliwatts / 1000,
@@ -186,7 +194,33 @@ class GpuMonitor:
         versions = [self._read(pynvml.nvmlDeviceGetNvLinkVersion, link) for link in active]
         rates = [_NVLINK_BYTES_PER_S.get(version or 0) for version in versions]
         known = [rate for rate in rates if rate is not None]
-        return NvLinks(len(active), sum(known) if active and len(known) == len(active) else None)
+        generations = {_NVLINK_GENERATION.get(version or 0) for version in versions}
+        return NvLinks(
+            active=len(active),
+            bytes_per_s=sum(known) if active and len(known) == len(active) else None,
+            generation=generations.pop() if len(generations) == 1 else None,
+        )
+
+    def slice_of(self, index: int = 0) -> GpuMonitor | None:
+        """The GPU's ``index``-th MIG slice, for as long as this monitor is open; None where there is none."""
+        handle = self._read(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, index)
+        return None if handle is None else GpuMonitor(handle)
+
+    def is_slice(self) -> bool | None:
+        """Whether this is a MIG slice; None where NVML cannot tell."""
+        answer = self._read(pynvml.nvmlDeviceIsMigDeviceHandle)
+        return None if answer is None else bool(answer)
+
+    def _sm_count(self) -> int | None:
+        """SMs of a slice as NVML counts them, else by the GPU's cores: NVML does not count a GPU's SMs."""
+        attributes = self._read(pynvml.nvmlDeviceGetAttributes)
+        if attributes is not None:
+            return int(attributes.multiprocessorCount)
+        cores = self._read(pynvml.nvmlDeviceGetNumGpuCores)
+        capability = self._read(pynvml.nvmlDeviceGetCudaComputeCapability)
+        if cores is None or capability is None:
+            return None
+        return int(cores) // _CORES_OF_SM.get(tuple(capability), _USUAL_CORES_OF_SM)
 
     def peer_status(self, other: GpuMonitor) -> PeerStatus:
         """What the driver says of access from this GPU to ``other``."""
@@ -205,6 +239,17 @@ class GpuMonitor:
 
     def _read(self, call: Callable[..., Any], *arguments: Any) -> Any:
         return None if self._handle is None else _ask(call, self._handle, *arguments)
+
+
+def open_by_uuid(uuid: str) -> GpuMonitor | None:
+    """The GPU or MIG slice of a UUID (``GPU-...``, ``MIG-...``); the caller closes it. None where none is."""
+    if not _initialize():
+        return None
+    handle = _ask(pynvml.nvmlDeviceGetHandleByUUID, uuid)
+    if handle is None:
+        _ask(pynvml.nvmlShutdown)
+        return None
+    return GpuMonitor(handle)
 
 
 def driver_version() -> str | None:
