@@ -32,7 +32,7 @@ def refusal(call: Any, *arguments: Any) -> str:
     ("name", "told"),
     [
         ("a" * 5000 + ".toml", "File name too long"),
-        ("~no-such-user/x.toml", "does not exist"),
+        ("~no-such-user/x.toml", "there is no such user"),
         ("pyproject.toml/x.toml", "does not exist"),
         (os.fsdecode(b"\xff.toml"), "does not exist"),
         (os.fsdecode(b"\xff"), "unknown platform"),

@@ -70,6 +70,9 @@ def _interrupted() -> int:
 
 
 def _internal(error: Exception) -> int:
+    if isinstance(error, RuntimeError) and "home directory" in str(error):  # pathlib's and platformdirs'
+        report_error(no_home := DeviceError("no home folder is known, and this needs one", "set HOME"))
+        return no_home.exit_code
     message = f"internal error: {type(error).__name__}: {error}"
     report_error(XStageError(message, "XSTAGE_DEBUG=1 shows where; please report it"))
     return ExitCode.INTERNAL

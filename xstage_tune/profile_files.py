@@ -20,6 +20,7 @@ from pydantic import BaseModel, ValidationError
 from xstage_tune.errors import UsageError
 from xstage_tune.files import write_text
 from xstage_tune.profile_types import InconsistentError
+from xstage_tune.user_folders import expanded
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
@@ -185,11 +186,10 @@ def _line_named_in(complaint: str, text: str) -> str:
 
 
 def _existing_file(kind: str, name: str) -> Path:
-    path = Path(name)
+    path = expanded(Path(name))
     try:
-        path = path.expanduser()
         path.stat()
-    except (FileNotFoundError, NotADirectoryError, RuntimeError):  # RuntimeError: the ~ of no such user
+    except (FileNotFoundError, NotADirectoryError):
         raise UsageError(
             f"{kind} file {path} does not exist", f"names also work: xstage-tune {kind}s list"
         ) from None

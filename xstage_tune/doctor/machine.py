@@ -23,6 +23,7 @@ from xstage_tune.platforms.loader import list_platforms, load_platform
 from xstage_tune.provenance import Software
 from xstage_tune.store.facade import Store
 from xstage_tune.store.location import resolve_location
+from xstage_tune.user_folders import nearest_existing
 from xstage_tune.workloads.loader import list_workloads, load_workload
 
 _CUDA_PACKAGES = ("cuda-bindings", "cuda-core")
@@ -93,7 +94,7 @@ def check_store(location: str | Path | None) -> Iterator[Check]:
 
 
 def _new_store(path: Path) -> Check:
-    folder = next(parent for parent in path.parents if parent.exists())
+    folder = nearest_existing(path.parent)
     if folder.is_dir() and os.access(folder, os.W_OK):
         return Check("store", "ok", f"none yet at {path}; the first run makes it")
     return Check(

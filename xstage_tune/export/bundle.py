@@ -25,6 +25,7 @@ from xstage_tune.errors import UsageError
 from xstage_tune.export.record import FORMAT, TunedConfig, tuned_from_keys
 from xstage_tune.export.schedule_choice import ScheduleChoice, choose, whole_tokens
 from xstage_tune.profile_files import read_text
+from xstage_tune.user_folders import expanded
 from xstage_tune.workloads.schema import MoeWorkload, Workload
 
 Match = Literal["exact", "nearest"]
@@ -133,7 +134,7 @@ def load_bundle(path: str | Path, *, platform: str | None = None) -> Bundle:
         UsageError: no export, exports of several platforms or calibrations of one, two exports of one
             workload, or a file that cannot be read.
     """
-    place = Path(path).expanduser()
+    place = expanded(Path(path))
     found = {
         file: tuned
         for file in ([place] if place.is_file() else sorted(place.glob("*")))

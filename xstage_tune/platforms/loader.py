@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-import platformdirs
-
 from xstage_tune.assets import data_dir
 from xstage_tune.errors import UsageError
 from xstage_tune.platforms.schema import PlatformProfile, surely_above
@@ -18,6 +16,7 @@ from xstage_tune.profile_files import (
     resolve_profile,
     write_profile,
 )
+from xstage_tune.user_folders import data_folder
 
 #: A rate of stores that is further above the copy engine's is wrong, whatever its interval says.
 _MOST_OF_COPY_ENGINE = 1.1
@@ -27,7 +26,7 @@ _ROUNDED = 1.001
 
 def user_platforms_dir() -> Path:
     """Where a user's own platform profiles are found by name; it may not exist."""
-    return platformdirs.user_data_path("xstage-tune") / "platforms"
+    return data_folder() / "platforms"
 
 
 def list_platforms() -> dict[str, Path]:

@@ -7,11 +7,11 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-import platformdirs
 from sqlalchemy import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
-from xstage_tune.errors import StoreError
+from xstage_tune.errors import StoreError, UsageError
+from xstage_tune.user_folders import data_folder, expanded
 
 LOCATION_VARIABLE = "XSTAGE_STORE"
 
@@ -38,7 +38,7 @@ class Location:
 
 def default_path() -> Path:
     """The user's own store."""
-    return platformdirs.user_data_path("xstage-tune") / "store.db"
+    return data_folder(to_write=True) / "store.db"
 
 
 def resolve_location(location: str | Path | None) -> Location:
@@ -70,9 +70,9 @@ _URL_HINT = "--store PATH, or --store postgresql://USER@HOST/DATABASE"
 
 def _file_location(path: Path) -> Location:
     try:
-        path = path.expanduser().absolute()
-    except RuntimeError:
-        raise StoreError(f"store {path}: there is no such user", "--store PATH") from None
+        path = expanded(path).absolute()
+    except UsageError as error:
+        raise StoreError(f"store {error.message}", "--store PATH") from None
     return Location(URL.create(_DRIVERS["sqlite"], database=str(path)), path)
 
 

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import platformdirs
-
 from xstage_tune.assets import data_dir
 from xstage_tune.errors import UsageError
 from xstage_tune.profile_files import (
@@ -17,6 +15,7 @@ from xstage_tune.profile_files import (
     read_profile,
     resolve_profile,
 )
+from xstage_tune.user_folders import data_folder
 from xstage_tune.workloads.histogram import read_histogram
 from xstage_tune.workloads.schema import AttentionWorkload, MoeWorkload, Workload
 
@@ -28,7 +27,7 @@ WORKLOAD_MODELS: dict[str, type[MoeWorkload] | type[AttentionWorkload]] = {
 
 def user_workloads_dir() -> Path:
     """Where a user's own workload profiles are found by name; it may not exist."""
-    return platformdirs.user_data_path("xstage-tune") / "workloads"
+    return data_folder() / "workloads"
 
 
 def list_workloads() -> dict[str, Path]:

@@ -14,12 +14,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from xstage_tune import user_folders
 from xstage_tune.devices.cuda.compiler import (
     CompiledKernel,
     compile_kernel,
     compiler_options,
     compiler_version,
-    work_folder,
 )
 from xstage_tune.devices.cuda.compiler_log import KernelEntry
 from xstage_tune.devices.cuda.sources import hash_sources, kernels_root, read_sources
@@ -31,7 +31,7 @@ _FORMAT = 1
 
 def cache_folder() -> Path:
     """Where compiled kernels are kept."""
-    return work_folder() / "kernels"
+    return user_folders.cache_folder() / "kernels"
 
 
 def cached_kernel(

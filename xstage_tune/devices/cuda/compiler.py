@@ -12,11 +12,10 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import ClassVar, NoReturn
 
-import platformdirs
-
 from xstage_tune.devices.cuda.compiler_log import KernelEntry, first_error, parse_entries, parse_warnings
 from xstage_tune.devices.cuda.sources import hash_sources, kernels_root, read_sources
 from xstage_tune.errors import DeviceError, ExitCode, UsageError, XStageError
+from xstage_tune.user_folders import cache_folder
 
 _ARCHITECTURE = re.compile(r"sm_\d{2,3}[af]?")
 _MACRO = re.compile(r"[A-Za-z_]\w*")
@@ -152,11 +151,6 @@ def _no_compiler(error: Exception) -> DeviceError:
     )
 
 
-def work_folder() -> Path:
-    """Folder of compiled kernels and compiler logs: ``$XSTAGE_CACHE_DIR``, else the user's cache folder."""
-    return Path(os.environ.get("XSTAGE_CACHE_DIR") or platformdirs.user_cache_path("xstage-tune"))
-
-
 def _run_compiler(
     source: str,
     text: str,
@@ -203,7 +197,7 @@ def _raise_compile_error(source: str, root: Path, architecture: str, log: str) -
 
 def _log_hint(source: str, log: str) -> str:
     """Write the log where the user can read it, and say where."""
-    folder = work_folder() / "logs"
+    folder = cache_folder() / "logs"
     try:
         folder.mkdir(parents=True, exist_ok=True)
         descriptor, name = tempfile.mkstemp(".log", f"{Path(source).stem}-", folder)

@@ -12,8 +12,9 @@ from typing import Any, TypeVar
 from numba import config, njit, typeof
 from numba.core.event import Event, Listener, install_listener
 
-from xstage_tune.devices.cuda.compiler import work_folder
+from xstage_tune.errors import UsageError
 from xstage_tune.interrupts import held_back
+from xstage_tune.user_folders import cache_folder
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -85,11 +86,11 @@ def _cache_dir() -> str | None:
     digest = hashlib.sha256()
     for source in sorted(Path(__file__).parent.glob("*.py")):
         digest.update(source.read_bytes())
-    folder = Path(numba_config.CACHE_DIR or work_folder() / "numba") / digest.hexdigest()[:16]
     try:
+        folder = Path(numba_config.CACHE_DIR or cache_folder() / "numba") / digest.hexdigest()[:16]
         folder.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()
-    except OSError as error:
+    except (OSError, UsageError) as error:
         _LOG.warning(
             "the simulator is compiled anew each time: %s; set XSTAGE_CACHE_DIR to a writable folder", error
         )
