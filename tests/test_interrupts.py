@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import signal
 import subprocess
@@ -130,6 +131,125 @@ cli.entry()
 """
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert (ran.returncode, ran.stdout, ran.stderr) == (130, "", "xstage-tune: interrupted\n")
+
+
+def test_ctrl_c_before_the_program_listens_ends_it_in_silence() -> None:
+    program = """
+import signal, sys
+from importlib.abc import MetaPathFinder
+
+class Interrupting(MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name == "xstage_tune.cli":
+            signal.raise_signal(signal.SIGINT)
+
+sys.meta_path.insert(0, Interrupting())
+from xstage_tune.__main__ import entry
+entry()
+"""
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (-signal.SIGINT, "", "")
+
+
+@pytest.mark.parametrize("command", [("workloads", "list"), ("store", "info"), (*SEARCH[:4], "6")])
+def test_ctrl_c_twice_at_any_moment_prints_no_traceback(tmp_path: Path, command: tuple[str, ...]) -> None:
+    program = "import xstage_tune.__main__ as m; print('up', flush=True); m.entry()"
+    file = tmp_path / "store.db"
+    with Store.open(file):
+        pass
+
+    def ended(stop_after_s: float | None = None, again_after_s: float = 0.0) -> Ended:
+        process = subprocess.Popen(
+            [sys.executable, "-c", program, *command],
+            env={**os.environ, "XSTAGE_STORE": str(file)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert process.stdout is not None
+        assert process.stdout.readline() == "up\n"
+        up = time.monotonic()
+        if stop_after_s is not None:
+            time.sleep(stop_after_s)
+            process.send_signal(signal.SIGINT)
+            time.sleep(again_after_s)
+            process.send_signal(signal.SIGINT)
+        stdout, stderr = process.communicate(timeout=120)
+        return Ended(process.returncode, stdout, stderr, time.monotonic() - up)
+
+    ended()  # compiles, which takes long
+    whole = ended()
+    assert whole.code == 0
+    chance = random.Random(4)
+    for _ in range(2 * TRIES):
+        stopped = ended(chance.uniform(0, 1.1) * whole.took_s, chance.choice((0.0, 0.002, 0.01, 0.02)))
+        assert stopped.code in (0, 130), stopped
+        assert stopped.stderr in ("", "xstage-tune: interrupted\n") or "search interrupted" in stopped.stderr
+        assert "Traceback" not in stopped.stderr
+        with Store.open(file) as store:
+            assert store.check().problems == ()
+
+
+@pytest.mark.parametrize(("pause_s", "said"), [(0.0, "interrupted"), (1.2, "stopped at once")])
+def test_ctrl_c_again_ends_a_clean_end_that_takes_too_long(pause_s: float, said: str) -> None:
+    program = f"""
+import signal, sys, time
+from xstage_tune import cli
+from xstage_tune.platforms import loader
+
+def ending():
+    try:
+        signal.raise_signal(signal.SIGINT)
+    finally:
+        time.sleep({pause_s})
+        signal.raise_signal(signal.SIGINT)
+        print("the end", flush=True)
+
+loader.list_platforms = ending
+sys.argv = ["xstage-tune", "platforms", "list"]
+cli.entry()
+"""
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert ran.returncode == 130
+    assert said in ran.stderr
+    assert ran.stderr.count("\n") == 1
+    assert (ran.stdout == "the end\n") == (pause_s == 0.0)
+
+
+def test_ctrl_c_where_nothing_stands_around_prints_nothing() -> None:
+    program = """
+import signal
+from xstage_tune import cli, interrupts
+cli.main = lambda: print("result")
+interrupts.finish = lambda: signal.raise_signal(signal.SIGINT)
+cli.entry()
+"""
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (130, "result\n", "")
+
+
+def test_ctrl_c_while_the_store_closes_comes_out_behind_it(tmp_path: Path) -> None:
+    program = """
+import signal, sqlite3, sys
+from xstage_tune import cli
+from xstage_tune.store import dialects
+
+class Closing(sqlite3.Connection):
+    def close(self):
+        signal.raise_signal(signal.SIGINT)
+        super().close()
+
+connect = sqlite3.connect
+sqlite3.connect = sqlite3.dbapi2.connect = lambda *given, **named: connect(*given, factory=Closing, **named)
+sys.argv = ["xstage-tune", "store", "info", "--store", sys.argv[1]]
+cli.entry()
+"""
+    file = tmp_path / "store.db"
+    with Store.open(file):
+        pass
+    command = [sys.executable, "-c", program, str(file)]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stderr) == (130, "xstage-tune: interrupted\n")
 
 
 def test_ctrl_c_in_code_made_from_text_is_ctrl_c() -> None:

@@ -64,7 +64,7 @@ def test_installed_wheel_runs_its_commands(installed: Path) -> None:
     text = run_python("-m", "xstage_tune", "--help", cwd=installed, PYTHONPATH=str(installed))
     assert "doctor" in text
     scripts = next(installed.glob("xstage_tune-*.dist-info")) / "entry_points.txt"
-    assert "xstage-tune = xstage_tune.cli:entry" in scripts.read_text()
+    assert "xstage-tune = xstage_tune.__main__:entry" in scripts.read_text()
 
 
 def test_installed_wheel_compiles_its_kernels(installed: Path, tmp_path: Path) -> None:

@@ -6,20 +6,29 @@ Python runs a signal's handler wherever its interpreter next gets a turn, and ``
 of that place. Two kinds of places are wrong for it. Native code that gave a turn to Python may go on as
 though nothing had happened, return a result beside the exception, or raise an error of its own instead. And
 callbacks whose caller cannot raise (finalisers, weak references, callbacks from C) print it and drop it.
+
+Only the first signal is raised: a second one just behind it would break into the clean end that the first
+began. Ctrl-C some time later means that this end takes too long, and ends the process at once; what was
+committed to the store is kept.
 """
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from types import FrameType
+from contextlib import contextmanager, suppress
+from types import FrameType, TracebackType
 
 from xstage_tune.errors import ExitCode
 
 _EXIT_CODES = {signal.SIGINT: ExitCode.INTERRUPTED, signal.SIGTERM: ExitCode.TERMINATED}
+
+#: A second Ctrl-C counts from then on: before, it is of the same impatient hand, or a bouncing key.
+_CLEAN_END_S = 1.0
 
 _Handler = Callable[[int, FrameType | None], object]
 
@@ -33,9 +42,11 @@ class Stopped(KeyboardInterrupt):
 
 
 class _Asked:
-    """By which signal this process was first asked to stop."""
+    """By which signal this process was first asked to stop, and when; and whether its work is done."""
 
     by: signal.Signals | None = None
+    at_s: float = 0.0
+    done: bool = False
 
 
 def listen() -> None:
@@ -48,6 +59,7 @@ def listen() -> None:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _stop)
     sys.unraisablehook = _report_dropped
+    sys.excepthook = _report_uncaught
 
 
 def asked_to_stop() -> bool:
@@ -81,6 +93,7 @@ def finish() -> None:
     CPython gives the signals their default action back before it has freed everything, which takes tenths of
     a second here: the program would die of one then, though its work is done.
     """
+    _Asked.done = True
     for number in _EXIT_CODES:
         signal.signal(number, signal.SIG_IGN)
 
@@ -133,9 +146,25 @@ def _report_dropped(dropped: sys.UnraisableHookArgs) -> None:
         sys.__unraisablehook__(dropped)
 
 
+def _report_uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """What Python prints of what nobody caught: of a stop nothing.
+
+    It may come in the program's first and last lines, where nothing stands around to catch it.
+    """
+    if not isinstance(error, Stopped):
+        sys.__excepthook__(kind, error, trace)
+        return
+    with suppress(OSError, ValueError):  # a reader that is gone, a stream that is closed
+        sys.stdout.flush()
+    os._exit(exit_code())
+
+
 def _stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - what a handler is given
-    again = asked_to_stop()
-    _Asked.by = _Asked.by or signal.Signals(number)
-    if again and number == signal.SIGTERM:
-        return  # timeout(1) sends it to the process and to its group: the second must not end the clean end
-    raise Stopped
+    if _Asked.done:
+        return
+    if _Asked.by is None:
+        _Asked.by, _Asked.at_s = signal.Signals(number), time.monotonic()
+        raise Stopped
+    if number == signal.SIGINT and time.monotonic() - _Asked.at_s > _CLEAN_END_S:
+        os.write(2, b"xstage-tune: stopped at once; what was committed is kept\n")
+        os._exit(exit_code())

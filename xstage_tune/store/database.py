@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
-from sqlalchemy import URL, create_engine
+from sqlalchemy import URL, Pool, create_engine
 from sqlalchemy.exc import DBAPIError, OperationalError, SQLAlchemyError
 from sqlalchemy.orm import Session
 
@@ -41,6 +42,7 @@ class Database:
             ) from error
         if location.path:
             configure_sqlite(self._engine, location.path, read_only=self.read_only)
+        _log_of(self._engine.pool).addFilter(_is_no_stop)
         self._writing_engine = self._engine.execution_options(**{WRITE_OPTION: True})
 
     @contextmanager
@@ -71,8 +73,9 @@ class Database:
             yield session
 
     def close(self) -> None:
-        """Close all connections; safe to call twice."""
-        self._engine.dispose()
+        """Close all connections; safe to call twice. Ctrl-C meanwhile comes out behind it."""
+        with held_back():
+            self._engine.dispose()
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
@@ -88,6 +91,15 @@ class Database:
             meaning, hint = "the server cannot be used", "check the URL and the server, or use --store PATH"
         detail = str(origin or error).strip().partition("\n")[0]
         return StoreError(f"store {self.location}: {meaning or 'the database failed'} ({detail})", hint)
+
+
+def _log_of(pool: Pool) -> logging.Logger:
+    return logging.getLogger(f"{type(pool).__module__}.{type(pool).__qualname__}")
+
+
+def _is_no_stop(record: logging.LogRecord) -> bool:
+    """The pool logs, with a traceback, what comes while it resets a connection, and then raises it too."""
+    return not (record.exc_info and isinstance(record.exc_info[1], KeyboardInterrupt))
 
 
 def no_store(location: Location | Path) -> StoreError:
