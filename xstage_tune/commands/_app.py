@@ -21,11 +21,15 @@ from xstage_tune.commands import (
     trace,
     workloads,
 )
+from xstage_tune.commands._help import GroupOfOwnFiles, add_help
 
 app = typer.Typer(
     name="xstage-tune",
+    cls=GroupOfOwnFiles,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
     add_completion=True,
 )
 app.command("audit")(audit.audit)
@@ -40,6 +44,7 @@ app.command("trace")(trace.trace)
 app.add_typer(platforms.app, name="platforms")
 app.add_typer(store.app, name="store")
 app.add_typer(workloads.app, name="workloads")
+add_help(app)
 
 
 def _print_version(wanted: bool) -> None:

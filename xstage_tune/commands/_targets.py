@@ -7,16 +7,23 @@ from typing import Annotated
 
 import typer
 
+from xstage_tune.commands._completion import platform_names, run_ids, study_ids
 from xstage_tune.errors import UsageError
 from xstage_tune.files import refuse_existing
 
-RunOption = Annotated[str | None, typer.Option("--run", metavar="ID|latest", help="Run of the store.")]
-StudyOption = Annotated[str | None, typer.Option("--study", metavar="ID|latest", help="Study of the store.")]
+RunOption = Annotated[
+    str | None, typer.Option("--run", metavar="ID|latest", autocompletion=run_ids, help="Run of the store.")
+]
+StudyOption = Annotated[
+    str | None,
+    typer.Option("--study", metavar="ID|latest", autocompletion=study_ids, help="Study of the store."),
+]
 StudyPlatformOption = Annotated[
     str | None,
     typer.Option(
         "--platform",
         metavar="NAME|FILE.toml",
+        autocompletion=platform_names,
         help="A profile in place of the one kept with the study.",
         show_default="as kept with the study",
     ),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from xstage_tune.commands._completion import config_choices, platform_names, workload_names
 from xstage_tune.commands._options import FormatOption, OutputFormat, SetOption, StoreOption
 from xstage_tune.errors import FindingError
 
@@ -16,14 +17,32 @@ if TYPE_CHECKING:
 
 def audit(
     workload: Annotated[
-        str, typer.Option("--workload", "-w", metavar="NAME|FILE.toml", help="Workload to audit.")
+        str,
+        typer.Option(
+            "--workload",
+            "-w",
+            metavar="NAME|FILE.toml",
+            autocompletion=workload_names,
+            help="Workload to audit.",
+        ),
     ],
     platform: Annotated[
-        str, typer.Option("--platform", "-p", metavar="NAME|FILE.toml", help="Platform it is to run on.")
+        str,
+        typer.Option(
+            "--platform",
+            "-p",
+            metavar="NAME|FILE.toml",
+            autocompletion=platform_names,
+            help="Platform it is to run on.",
+        ),
     ],
     config: Annotated[
         str,
-        typer.Option(metavar="FILE|default|study:ID", help="Kernel config; study:latest works too."),
+        typer.Option(
+            metavar="FILE|default|study:ID",
+            autocompletion=config_choices,
+            help="Kernel config; study:latest works too.",
+        ),
     ] = "default",
     overrides: SetOption = None,
     store: StoreOption = None,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from xstage_tune.commands._completion import config_choices, platform_names, workload_names
 from xstage_tune.commands._devices import PATHS, PathChoice, PathOption, refuse_options
 from xstage_tune.commands._options import FormatOption, OutputFormat, SetOption, StoreOption, the_only
 from xstage_tune.commands._runs import notify, run_session, show_result
@@ -55,15 +56,27 @@ def emulate(
     context: typer.Context,
     workload: Annotated[
         str | None,
-        typer.Option("--workload", "-w", metavar="NAME|FILE.toml", help="Workload to emulate."),
+        typer.Option(
+            "--workload",
+            "-w",
+            metavar="NAME|FILE.toml",
+            autocompletion=workload_names,
+            help="Workload to emulate.",
+        ),
     ] = None,
     config: Annotated[
-        str, typer.Option(metavar="FILE|default|study:ID", help="Kernel config; study:latest works too.")
+        str,
+        typer.Option(
+            metavar="FILE|default|study:ID",
+            autocompletion=config_choices,
+            help="Kernel config; study:latest works too.",
+        ),
     ] = "default",
     schedule: Annotated[
         list[ScheduleChoice] | None,
         typer.Option(
-            help="Schedule or tile order, or all; may be repeated.",
+            metavar="NAME|all",
+            help=f"Schedule or tile order; may be repeated: {', '.join(ScheduleChoice)}.",
             show_default="wave, interleaved, alternating; of attention every tile order",
         ),
     ] = None,
@@ -114,6 +127,7 @@ def emulate(
             "--platform",
             "-p",
             metavar="NAME|FILE.toml",
+            autocompletion=platform_names,
             help="Calibrated platform that the predictions rest on.",
             show_default="the GPU's own; h200-host on the simulator",
         ),

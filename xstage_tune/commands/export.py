@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from xstage_tune.commands._completion import study_ids
 from xstage_tune.commands._options import StoreOption
 from xstage_tune.commands._targets import ForceOption, StudyPlatformOption
 from xstage_tune.export.names import ExportFormat
@@ -21,7 +22,9 @@ def export(
             help="json, toml: for xstage_tune.lookup; header: C++ constexprs; kernel-tuner, t4: all trials.",
         ),
     ] = ExportFormat.JSON,
-    study: Annotated[str, typer.Option("--study", metavar="ID|latest", help="Study to export.")] = "latest",
+    study: Annotated[
+        str, typer.Option("--study", metavar="ID|latest", autocompletion=study_ids, help="Study to export.")
+    ] = "latest",
     platform: StudyPlatformOption = None,
     force: ForceOption = False,
     store: StoreOption = None,

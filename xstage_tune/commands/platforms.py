@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from xstage_tune.commands._completion import platform_names
+from xstage_tune.commands._help import GroupOfOwnFiles
 from xstage_tune.commands._new import NameArgument, NewFileOption, as_argument, show_written, target_of
 from xstage_tune.commands._options import FormatOption, OutputFormat
 from xstage_tune.commands._targets import ForceOption
@@ -18,7 +20,9 @@ if TYPE_CHECKING:
     from xstage_tune.report.tables import TableData
 
 app = typer.Typer(
-    help="Platform profiles: measured issue time, drain rate and capacity.", no_args_is_help=True
+    cls=GroupOfOwnFiles,
+    help="Platform profiles: measured issue time, drain rate and capacity.",
+    no_args_is_help=True,
 )
 
 
@@ -43,7 +47,9 @@ def list_command(output: FormatOption = OutputFormat.TABLE) -> None:
 
 @app.command()
 def show(
-    platform: Annotated[str, typer.Argument(metavar="NAME|FILE.toml", help="Platform to show.")],
+    platform: Annotated[
+        str, typer.Argument(metavar="NAME|FILE.toml", autocompletion=platform_names, help="Platform to show.")
+    ],
     output: FormatOption = OutputFormat.TABLE,
 ) -> None:
     """Show one platform: its numbers with their intervals and sources."""

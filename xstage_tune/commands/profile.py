@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from xstage_tune.commands._completion import config_choices, platform_names, workload_names
 from xstage_tune.commands._devices import PATHS, PathChoice, PathOption, refuse_options
 from xstage_tune.commands._options import FormatOption, OutputFormat, SetOption, StoreOption, the_only
 from xstage_tune.commands._runs import run_session, show_result
@@ -24,12 +25,19 @@ def profile(
     context: typer.Context,
     workload: Annotated[
         str | None,
-        typer.Option("--workload", "-w", metavar="NAME|FILE.toml", help="Attention to profile."),
+        typer.Option(
+            "--workload",
+            "-w",
+            metavar="NAME|FILE.toml",
+            autocompletion=workload_names,
+            help="Attention to profile.",
+        ),
     ] = None,
     config: Annotated[
         str,
         typer.Option(
             metavar="FILE|default|study:ID",
+            autocompletion=config_choices,
             help="Kernel config; default: the one that a search has to beat; study:latest works too.",
         ),
     ] = "default",
@@ -46,6 +54,7 @@ def profile(
             "--platform",
             "-p",
             metavar="NAME|FILE.toml",
+            autocompletion=platform_names,
             help="Calibrated platform that the predictions rest on, of a replayed run too.",
             show_default="the GPU's own; the one recorded",
         ),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from xstage_tune.commands._completion import platform_names, study_ids, workload_names
 from xstage_tune.commands._options import FormatOption, OutputFormat, SetOption, StoreOption
 from xstage_tune.errors import UsageError
 
@@ -47,7 +48,14 @@ class SuiteChoice(StrEnum):
 
 def search(
     workload: Annotated[
-        str | None, typer.Option("--workload", "-w", metavar="NAME|FILE.toml", help="Workload to tune for.")
+        str | None,
+        typer.Option(
+            "--workload",
+            "-w",
+            metavar="NAME|FILE.toml",
+            autocompletion=workload_names,
+            help="Workload to tune for.",
+        ),
     ] = None,
     suite: Annotated[
         SuiteChoice | None,
@@ -59,6 +67,7 @@ def search(
             "--platform",
             "-p",
             metavar="NAME|FILE.toml",
+            autocompletion=platform_names,
             help="Calibrated platform to tune on.",
             show_default=_DEFAULT_PLATFORM,
         ),
@@ -92,6 +101,7 @@ def search(
         str | None,
         typer.Option(
             metavar="ID|latest",
+            autocompletion=study_ids,
             help="Study to take up again; without --workload, with the study's own workload and options.",
         ),
     ] = None,

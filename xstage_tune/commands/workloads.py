@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from xstage_tune.commands._completion import workload_names
+from xstage_tune.commands._help import GroupOfOwnFiles
 from xstage_tune.commands._new import (
     NameArgument,
     NewFileOption,
@@ -24,7 +26,9 @@ if TYPE_CHECKING:
     from xstage_tune.report.tables import TableData
     from xstage_tune.workloads.schema import AttentionWorkload, MoeWorkload, Workload
 
-app = typer.Typer(help="Workload profiles: MoE layers and Ulysses attentions.", no_args_is_help=True)
+app = typer.Typer(
+    cls=GroupOfOwnFiles, help="Workload profiles: MoE layers and Ulysses attentions.", no_args_is_help=True
+)
 
 
 @app.command("list")
@@ -48,7 +52,9 @@ def list_command(output: FormatOption = OutputFormat.TABLE) -> None:
 
 @app.command()
 def show(
-    workload: Annotated[str, typer.Argument(metavar="NAME|FILE.toml", help="Workload to show.")],
+    workload: Annotated[
+        str, typer.Argument(metavar="NAME|FILE.toml", autocompletion=workload_names, help="Workload to show.")
+    ],
     overrides: SetOption = None,
     output: FormatOption = OutputFormat.TABLE,
 ) -> None:
