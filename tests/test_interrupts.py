@@ -151,7 +151,9 @@ entry()
     assert (ran.returncode, ran.stdout, ran.stderr) == (-signal.SIGINT, "", "")
 
 
-@pytest.mark.parametrize("command", [("workloads", "list"), ("store", "info"), (*SEARCH[:4], "6")])
+@pytest.mark.parametrize(
+    "command", [("workloads", "list"), ("store", "info"), ("search", "-w", "fa-a2a/paper", "--trials", "6")]
+)
 def test_ctrl_c_twice_at_any_moment_prints_no_traceback(tmp_path: Path, command: tuple[str, ...]) -> None:
     program = "import xstage_tune.__main__ as m; print('up', flush=True); m.entry()"
     file = tmp_path / "store.db"

@@ -17,11 +17,18 @@ POSTGRES_URL = os.environ.get("XSTAGE_TEST_POSTGRES")
 
 
 @pytest.fixture(params=["sqlite", "postgres"] if POSTGRES_URL else ["sqlite"])
-def location(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+def location(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """Address of a store that does not exist yet."""
     if request.param == "sqlite":
-        yield str(tmp_path / "store.db")
-        return
+        return str(tmp_path / "store.db")
+    found: str = request.getfixturevalue("postgres")
+    return found
+
+
+@pytest.fixture
+def postgres() -> Iterator[str]:
+    """Address of a new PostgreSQL database."""
+    assert POSTGRES_URL is not None
     name = f"xstage_test_{secrets.token_hex(4)}"
     server = make_url(POSTGRES_URL).set(drivername="postgresql+psycopg")
     admin = create_engine(server, isolation_level="AUTOCOMMIT")

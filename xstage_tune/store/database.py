@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from typing import TypeVar
 
 from sqlalchemy import URL, Pool, create_engine
 from sqlalchemy.exc import DBAPIError, OperationalError, SQLAlchemyError
@@ -15,6 +16,8 @@ from xstage_tune.errors import StoreError
 from xstage_tune.interrupts import held_back
 from xstage_tune.store.dialects import WRITE_OPTION, configure_sqlite, explain, read_only_url
 from xstage_tune.store.location import Location
+
+Done = TypeVar("Done")
 
 
 class Database:
@@ -35,7 +38,8 @@ class Database:
         read_only = _prepare_file(location.path, create=create) if location.path else None
         self.read_only = read_only is not None
         try:
-            self._engine = create_engine(read_only or location.url)
+            # A server drops connections that were idle for long: during a trial of hours, say.
+            self._engine = create_engine(read_only or location.url, pool_pre_ping=location.path is None)
         except ImportError as error:
             raise StoreError(
                 f"no driver for store {location}: {error}", "pip install 'psycopg[binary]'"
@@ -72,6 +76,28 @@ class Database:
         with whole, self._translated(), new_session as session, session.begin():
             yield session
 
+    def write(self, work: Callable[[Session], Done]) -> Done:
+        """Run ``work`` in a write transaction; once more if the server drops the connection meanwhile.
+
+        Only what failed before its commit runs again: nothing of it is kept. Whether a commit that failed was
+        made nobody knows.
+
+        Raises:
+            StoreError, KeyboardInterrupt: as :meth:`writing`.
+        """
+        committing = False
+        try:
+            with self.writing() as session:
+                done = work(session)
+                session.flush()
+                committing = True
+            return done
+        except StoreError as error:
+            if committing or not _lost_connection(error.__cause__):
+                raise
+        with self.writing() as session:
+            return work(session)
+
     def close(self) -> None:
         """Close all connections; safe to call twice. Ctrl-C meanwhile comes out behind it."""
         with held_back():
@@ -91,6 +117,10 @@ class Database:
             meaning, hint = "the server cannot be used", "check the URL and the server, or use --store PATH"
         detail = str(origin or error).strip().partition("\n")[0]
         return StoreError(f"store {self.location}: {meaning or 'the database failed'} ({detail})", hint)
+
+
+def _lost_connection(error: BaseException | None) -> bool:
+    return isinstance(error, DBAPIError) and error.connection_invalidated
 
 
 def _log_of(pool: Pool) -> logging.Logger:

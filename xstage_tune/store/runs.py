@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -48,8 +48,8 @@ class RunWriter:
             StoreError: this rank of the launch is there already, ``sequence`` is another point's,
                 or the database failed.
         """
-        rows = chunk_rows(burst.table, rank)
-        with self._database.writing() as session:
+
+        def add(session: Session) -> bool:
             launch = self._launch(session, sequence)
             added = launch is None
             if launch is None:
@@ -58,10 +58,10 @@ class RunWriter:
                 session.flush()
             elif launch.point != point_values(burst.point):
                 raise StoreError(f"run {self.id}: launch {sequence} was of another point")
-            for row in rows:
-                row.launch_id = launch.id
-            session.add_all(rows)
-        self.launches += added
+            _add_chunks(session, launch, burst.table, rank)
+            return added
+
+        self.launches += self._database.write(add)
 
     def add_skeleton(
         self, sequence: int, run: SkeletonRun, point: SkeletonPoint, measured: dict[str, Any]
@@ -71,7 +71,7 @@ class RunWriter:
         Raises:
             StoreError: the launch is there already, or the database failed.
         """
-        self._add(skeleton_row(self.id, sequence, run, point, measured), run.table)
+        self._add(lambda: skeleton_row(self.id, sequence, run, point, measured), run.table)
 
     def add_profile(self, sequence: int, done: ProfileLaunch) -> None:
         """Keep one launch of a profiled attention, its figures and its spans, in one transaction.
@@ -79,7 +79,7 @@ class RunWriter:
         Raises:
             StoreError: the launch is there already, or the database failed.
         """
-        self._add(profile_row(self.id, sequence, done), done.table)
+        self._add(lambda: profile_row(self.id, sequence, done), done.table)
 
     def add_fit(self, kind: str, payload: dict[str, Any]) -> None:
         """Keep what was concluded from the run.
@@ -87,21 +87,26 @@ class RunWriter:
         Raises:
             StoreError: the payload is not JSON, or the database failed.
         """
-        with self._database.writing() as session:
-            session.add(Fit(run_id=self.id, kind=kind, created_at=utc_now(), payload=payload))
+        values = {"run_id": self.id, "kind": kind, "created_at": utc_now(), "payload": payload}
+        self._database.write(lambda session: session.add(Fit(**values)))
 
-    def _add(self, launch: Launch, table: SpanTable) -> None:
-        rows = chunk_rows(table, rank=0)
-        with self._database.writing() as session:
-            session.add(launch)
+    def _add(self, new_row: Callable[[], Launch], table: SpanTable) -> None:
+        def add(session: Session) -> None:
+            session.add(launch := new_row())
             session.flush()
-            for row in rows:
-                row.launch_id = launch.id
-            session.add_all(rows)
+            _add_chunks(session, launch, table, rank=0)
+
+        self._database.write(add)
         self.launches += 1
 
     def _launch(self, session: Session, sequence: int) -> Launch | None:
         return session.scalar(select(Launch).where(Launch.run_id == self.id, Launch.sequence == sequence))
+
+
+def _add_chunks(session: Session, launch: Launch, table: SpanTable, rank: int) -> None:
+    for row in chunk_rows(table, rank):
+        row.launch_id = launch.id
+        session.add(row)
 
 
 @contextmanager
@@ -167,8 +172,8 @@ def mark_stale_runs(database: Database) -> None:
 def _end(database: Database, run_id: str, status: str, error: str | None) -> None:
     finished_at = None if status == "stale" else utc_now()  # nobody knows when a process died
     still_open = update(Run).where(Run.id == run_id, Run.status.in_(("running", "stale")))
-    with database.writing() as session:
-        session.execute(still_open.values(status=status, finished_at=finished_at, error=error))
+    ended = still_open.values(status=status, finished_at=finished_at, error=error)
+    database.write(lambda session: session.execute(ended))
 
 
 def _outcome(error: BaseException) -> tuple[str, str]:

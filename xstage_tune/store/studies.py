@@ -89,13 +89,16 @@ class Studies:
 
         Nothing is changed where another process has taken it for abandoned, and holds it now.
         """
-        with self._database.writing() as session:
+
+        def end(session: Session) -> None:
             holder = _held_here(session, study_id)
             if holder is None:
                 return
             session.delete(holder)
             ended = update(Study).where(Study.id == study_id)
             session.execute(ended.values(status=status, finished_at=utc_now()))
+
+        self._database.write(end)
 
     @contextmanager
     def _left_if_interrupted(self, study_id: str) -> Iterator[None]:
@@ -173,7 +176,8 @@ class Studies:
             verification=verification,
             created_at=utc_now(),
         )
-        with self._database.writing() as session:
+
+        def add(session: Session) -> None:
             holder = _held_here(session, study_id)
             if holder is None:
                 raise StoreError(
@@ -182,6 +186,8 @@ class Studies:
                 )
             holder.seen_at = utc_now()
             session.add(trial)
+
+        self._database.write(add)
 
     def trials(self, study_id: str) -> list[Trial]:
         """The trials of a study by number."""
