@@ -8,39 +8,78 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from xstage_tune.devices.simulator.jit import run_compiled
-from xstage_tune.devices.simulator.timers import new_timers, set_timer
+from xstage_tune.devices.simulator.timers import new_timers
 
-#: The smallest of the kernels, so that a test compiles little.
-RUN_A_TIMER = """
-from xstage_tune.devices.simulator.timers import new_timers, set_timer
-timers = new_timers(1)
-set_timer(timers, 0, 5.0)
-print("ran")
+#: A loop and its step, as the simulator's but small, so that a test compiles little.
+TINY_LOOP = """
+from typing import NamedTuple
+import numpy as np
+from xstage_tune.devices.simulator.jit import event_kernel, event_loop, run_compiled
+
+class Counts(NamedTuple):
+    counted: np.ndarray
+
+@event_kernel
+def count(counts, by):
+    counts.counted[0] += by
+
+@event_loop
+def count_up(counts, times):
+    for _ in range(times):
+        count(counts, 2)
+    return counts.counted[0]
 """
 
 
-def run(folder: Path) -> subprocess.CompletedProcess[str]:
+@pytest.fixture
+def tiny_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with ``tiny_loop.py``, which Python finds."""
+    folder = tmp_path / "modules"
+    folder.mkdir()
+    (folder / "tiny_loop.py").write_text(TINY_LOOP)
+    monkeypatch.setenv("PYTHONPATH", str(folder))
+    return folder
+
+
+def run(cache: Path, program: str = "") -> subprocess.CompletedProcess[str]:
     environment = {name: value for name, value in os.environ.items() if name != "NUMBA_CACHE_DIR"}
-    environment["XSTAGE_CACHE_DIR"] = str(folder)
+    environment["XSTAGE_CACHE_DIR"] = str(cache)
+    program = program or "print(run_compiled(count_up, Counts(np.zeros(1, np.int64)), 3))"
     return subprocess.run(
-        [sys.executable, "-c", RUN_A_TIMER], capture_output=True, text=True, check=False, env=environment
+        [sys.executable, "-c", f"from tiny_loop import *\n{program}"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment,
     )
 
 
-def test_machine_code_is_kept_below_the_tools_cache_folder(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("tiny_loop")
+def test_the_machine_code_of_a_loop_is_kept_below_the_tools_cache_folder(tmp_path: Path) -> None:
     ran = run(tmp_path)
-    assert (ran.stdout, ran.stderr) == ("ran\n", "")
-    assert list(tmp_path.glob("numba/*/*/*.nbi"))
+    assert (ran.stdout, ran.stderr) == ("6\n", "")
+    (kept,) = tmp_path.glob("numba/*/*/*.nbi")
+    assert "count_up" in kept.name
 
 
+@pytest.mark.usefixtures("tiny_loop")
+def test_kept_machine_code_is_not_compiled_again(tmp_path: Path) -> None:
+    count_hits = "run_compiled(count_up, Counts(np.zeros(1, np.int64)), 3)"
+    count_hits += "\nprint(len(count_up.stats.cache_hits), count.signatures)"
+    assert run(tmp_path, count_hits).stdout.startswith("0 ")
+    assert run(tmp_path, count_hits).stdout == "1 []\n"
+
+
+@pytest.mark.usefixtures("tiny_loop")
 @pytest.mark.parametrize("below", ["file", "file/cache"])
 def test_a_folder_that_cannot_be_written_costs_one_warning(tmp_path: Path, below: str) -> None:
     (tmp_path / "file").write_text("")
     ran = run(tmp_path / below)
-    assert ran.stdout == "ran\n"
+    assert ran.stdout == "6\n"
     assert ran.stderr.count("\n") == 1
     assert "compiled anew each time" in ran.stderr
     assert "set XSTAGE_CACHE_DIR to a writable folder" in ran.stderr
@@ -65,12 +104,11 @@ def test_ctrl_c_during_compiled_code_comes_out_behind_it() -> None:
     assert function.ended
 
 
+@pytest.mark.usefixtures("tiny_loop")
 def test_ctrl_c_during_compilation_comes_out_between_two_passes() -> None:
     program = """
 import signal
 from numba.core.event import Listener, install_listener
-from xstage_tune.devices.simulator import jit
-from xstage_tune.devices.simulator.timers import new_timers, set_timer
 
 class Passes(Listener):
     begun = 0
@@ -84,24 +122,16 @@ class Passes(Listener):
 passes = Passes()
 with install_listener("numba:run_pass", passes):
     try:
-        jit.run_compiled(set_timer, new_timers(1), 0, 5.0)
+        run_compiled(count_up, Counts(np.zeros(1, np.int64)), 3)
     except KeyboardInterrupt:
-        print(passes.begun, set_timer.signatures)
+        print(passes.begun, count_up.signatures)
 """
-    ran = subprocess.run(
-        [sys.executable, "-c", program],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "XSTAGE_CACHE_DIR": "/dev/null"},  # compiled anew
-    )
+    ran = run(Path("/dev/null"), program)  # compiled anew
     assert ran.stdout in ("3 []\n", "4 []\n")
 
 
-def test_a_function_is_compiled_once_and_gives_its_result() -> None:
-    timers = new_timers(2)
-    run_compiled(set_timer, timers, 1, 5.0)
-    signatures = list(set_timer.signatures)
-    run_compiled(set_timer, timers, 0, 4.0)
-    assert timers.when_ns.tolist() == [4.0, 5.0]
-    assert set_timer.signatures == signatures
+def test_timers_are_due_as_given_and_the_earliest_wins() -> None:
+    timers = new_timers(np.array([5.0, np.inf, 4.0, 7.0, 4.0]))
+    assert timers.when_ns[:5].tolist() == [5.0, np.inf, 4.0, 7.0, 4.0]
+    assert np.isinf(timers.when_ns[5:]).all()
+    assert timers.winner[1] == 2  # of those due together the lowest number

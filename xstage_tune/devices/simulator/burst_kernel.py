@@ -20,7 +20,7 @@ from xstage_tune.devices.simulator.fluid import (
     wait_for,
 )
 from xstage_tune.devices.simulator.fluid_rates import set_rates
-from xstage_tune.devices.simulator.jit import event_kernel
+from xstage_tune.devices.simulator.jit import event_kernel, event_loop
 from xstage_tune.devices.simulator.timers import Timers, set_timer
 
 # What a producer does.
@@ -62,7 +62,7 @@ class Producers(NamedTuple):
     state: NDArray[np.int8]
 
 
-@event_kernel
+@event_loop
 def run_bursts(
     plan: BurstPlan, producers: Producers, timers: Timers, fluid: Fluid, records: BurstRecords
 ) -> int:

@@ -24,7 +24,7 @@ from xstage_tune.devices.simulator import burst_kernel as kernel
 from xstage_tune.devices.simulator.drain import DrainModel, drain_model, spread_sm_ids
 from xstage_tune.devices.simulator.fluid import new_fluid
 from xstage_tune.devices.simulator.jit import run_compiled
-from xstage_tune.devices.simulator.timers import new_timers, set_timer
+from xstage_tune.devices.simulator.timers import new_timers
 from xstage_tune.devices.simulator.traces import lane_rows, span_rows
 from xstage_tune.errors import DeviceError
 from xstage_tune.platforms.schema import PlatformProfile
@@ -69,9 +69,8 @@ def simulate_bursts(point: BurstPoint, drain: DrainModel, jitter: BurstJitter = 
         spin_jitter_ns=float(jitter.spin_ns),
         seed=int(rng.integers(2**62)),
     )
-    timers = new_timers(point.producers)
-    for producer in np.flatnonzero(start_ns < plan.deadline_ns) if plan.most_bursts else ():
-        run_compiled(set_timer, timers, int(producer), float(start_ns[producer]))
+    begins = (start_ns < plan.deadline_ns) & (plan.most_bursts > 0)
+    timers = new_timers(np.where(begins, start_ns, np.inf))
     producers = kernel.Producers(
         start_ns=start_ns,
         begin_ns=np.zeros(point.producers),

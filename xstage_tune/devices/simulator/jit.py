@@ -26,25 +26,42 @@ numba_config: Any = config  # its settings are made at run time
 type_of: Callable[[object], object] = typeof
 
 
-def event_kernel(function: Function) -> Function:
-    """Compile a function of an event loop to machine code, kept on disk where that can be written.
+def event_loop(function: Function) -> Function:
+    """Compile a function that Python calls, through :func:`run_compiled`; kept on disk where possible.
 
-    Such functions only read and write arrays that the caller holds: they allocate nothing, and keep and
-    return no array. So they need no reference counts, which numba would otherwise update atomically for
-    every array of a state tuple at every call: measured at 148 SMs, 0.6 instead of 15 million events/s.
+    With it all that it calls is compiled and kept: its steps, see :func:`event_kernel`.
     """
-    options: dict[str, Any] = {"cache": _CACHE_DIR is not None, "forceinline": True, "_nrt": False}
     users_choice = numba_config.CACHE_DIR
     numba_config.CACHE_DIR = _CACHE_DIR
     try:
-        compiled: Function = njit(**options)(function)
+        return _compiled(function, cache=_CACHE_DIR is not None)
     finally:
         numba_config.CACHE_DIR = users_choice
+
+
+def event_kernel(function: Function) -> Function:
+    """Compile a step of an event loop into the loops that call it; Python cannot call it.
+
+    What Python and C would need to call it, and a file of its own in the cache, took most of the time of a
+    compilation: the arguments are tuples of some 70 arrays. Without, 25 s of processor time became 11.
+    """
+    return _compiled(function, no_cpython_wrapper=True)
+
+
+def _compiled(function: Function, **options: bool) -> Function:
+    """A loop or a step, either of which only reads and writes arrays that its caller holds.
+
+    It allocates, keeps and returns none, so it needs no reference counts, which numba would otherwise
+    update atomically for every array of a state tuple at every call: at 148 SMs, 0.6 instead of 5 to 9
+    million events/s.
+    """
+    chosen: dict[str, Any] = {"forceinline": True, "_nrt": False, "no_cfunc_wrapper": True, **options}
+    compiled: Function = njit(**chosen)(function)
     return compiled
 
 
 def run_compiled(function: Callable[..., Result], *arguments: object) -> Result:
-    """Call a function of :func:`event_kernel` from Python; Ctrl-C meanwhile comes out where that is safe.
+    """Call an :func:`event_loop` from Python; Ctrl-C meanwhile comes out where that is safe.
 
     That is behind the run, which takes tenths of a second at most: numba hands arguments and results over in
     C code that no exception may come out of. The compilation before the first run takes half a minute, so

@@ -14,7 +14,7 @@ from xstage_tune.devices.simulator.drain import DrainModel
 from xstage_tune.devices.simulator.fluid import ACCEPTED, NOBODY, PEAK, TRACED, new_fluid
 from xstage_tune.devices.simulator.jit import run_compiled
 from xstage_tune.devices.simulator.pipeline_kernel import run_events
-from xstage_tune.devices.simulator.timers import new_timers, set_timer
+from xstage_tune.devices.simulator.timers import new_timers
 from xstage_tune.devices.streams import NO_COUNTER, Floats, Streams
 from xstage_tune.errors import UsageError
 
@@ -161,9 +161,8 @@ def simulate(
     times = state.Times(*(np.full(streams.tiles, np.nan) for _ in state.Times._fields))
     times.stall[:] = times.starved[:] = 0.0
     roles = _roles(streams, config.staging_slots)
-    timers = new_timers(3 * streams.sms)
-    for sm in np.flatnonzero(np.diff(streams.first)):
-        set_timer(timers, int(sm), float(start_ns[sm]))
+    due_ns = np.full(3 * streams.sms, np.inf)
+    due_ns[: streams.sms] = np.where(np.diff(streams.first) > 0, start_ns, np.inf)
     rules = state.Rules(
         float(config.raise_ns),
         float(config.signal_ns),
@@ -171,7 +170,7 @@ def simulate(
         float(config.completion_latency_ns),
         float(config.load_cover_ns) if drain.own_room_bytes > 0 else math.inf,
     )
-    launch = state.Pipeline(tiles, times, roles, timers, fluid, rules)
+    launch = state.Pipeline(tiles, times, roles, new_timers(due_ns), fluid, rules)
     events = run_compiled(run_events, launch)
     _require_finished(streams, times)
     return PipelineRun(

@@ -12,14 +12,14 @@ from xstage_tune.devices.simulator.fluid import (
     take_change,
 )
 from xstage_tune.devices.simulator.fluid_rates import set_rates
-from xstage_tune.devices.simulator.jit import event_kernel
+from xstage_tune.devices.simulator.jit import event_loop
 from xstage_tune.devices.simulator.mainloop_role import step_mainloop
 from xstage_tune.devices.simulator.pipeline_state import Pipeline
 from xstage_tune.devices.simulator.storing_roles import next_store, step_issue, step_passed, step_signal
 from xstage_tune.devices.simulator.timers import set_timer
 
 
-@event_kernel
+@event_loop
 def run_events(run: Pipeline) -> int:
     """Run until nothing is left to happen; returns the number of events.
 

@@ -17,14 +17,19 @@ class Timers(NamedTuple):
     winner: NDArray[np.int64]  # [2 * leaves]: node k has children 2k and 2k + 1, leaves last
 
 
-def new_timers(count: int) -> Timers:
-    """``count`` timers, none set."""
-    leaves = 1 << max(1, (count - 1).bit_length())
+def new_timers(due_ns: NDArray[np.float64]) -> Timers:
+    """Timers due at ``due_ns[i]``, infinity for one that is not set."""
+    leaves = 1 << max(1, (due_ns.size - 1).bit_length())
+    when = np.full(leaves, np.inf)
+    when[: due_ns.size] = due_ns
     winner = np.zeros(2 * leaves, np.int64)
     winner[leaves:] = np.arange(leaves)
-    for node in range(leaves - 1, 0, -1):
-        winner[node] = winner[2 * node]
-    return Timers(np.full(leaves, np.inf), winner)
+    level = leaves
+    while level > 1:
+        left, right = winner[level : 2 * level : 2], winner[level + 1 : 2 * level : 2]
+        level //= 2
+        winner[level : 2 * level] = np.where(when[left] <= when[right], left, right)
+    return Timers(when, winner)
 
 
 @event_kernel
