@@ -1,0 +1,126 @@
+"""What the documents say to type works, and prints what they show."""
+
+from __future__ import annotations
+
+import doctest
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import typer.main
+
+from tests.docs.blocks import ROOT, Block, blocks, code_spans, pages
+from xstage_tune.commands._app import app
+from xstage_tune.user_folders import cache_folder
+
+PAGES = {str(page.relative_to(ROOT)): page for page in pages()}
+#: Of runs and studies: the time at which they began, and some digits.
+_ID = re.compile(r"\b([a-z]{3})-\d{8}-\d{6}-[0-9a-f]{6}\b")
+_OPTION = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*")
+
+
+def does_something(block: Block) -> bool:
+    """Whether a block is to be run, or written to a file."""
+    return block.runs and (block.language in ("console", "python") or block.file is not None)
+
+
+@pytest.mark.parametrize("name", [name for name in PAGES if any(map(does_something, blocks(PAGES[name])))])
+def test_a_page_runs_from_top_to_bottom_and_prints_what_it_shows(name: str, tmp_path: Path) -> None:
+    here = tmp_path / "work"
+    here.mkdir()
+    environment = fresh_environment(tmp_path)
+    for block in filter(does_something, blocks(PAGES[name])):
+        where = f"{name}:{block.line}"
+        if block.file is not None:
+            (here / block.file).write_text(block.text, encoding="utf-8")
+        elif block.language == "python":
+            assert run([sys.executable, "-c", block.text], here, environment, where) is not None
+        else:
+            for command, shown in block.commands():
+                printed = run(["bash", "-c", command], here, environment, where)
+                if shown:
+                    assert_shown(shown, printed, f"{where}: {command}")
+
+
+def fresh_environment(home: Path) -> dict[str, str]:
+    """A new user's, who has the tool on the path; what is compiled once stays where it is."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("XSTAGE_")}
+    return kept | {
+        "HOME": str(home),
+        "XDG_DATA_HOME": str(home / "data"),
+        "XSTAGE_CACHE_DIR": str(cache_folder()),
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{kept['PATH']}",
+    }
+
+
+def run(command: list[str], here: Path, environment: dict[str, str], where: str) -> str:
+    """What the command prints on stdout; it must end well."""
+    ended = subprocess.run(command, cwd=here, env=environment, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, f"{where}: {command[-1]}\n{ended.stderr}"
+    return ended.stdout
+
+
+def assert_shown(shown: str, printed: str, where: str) -> None:
+    """Line by line, blanks at the ends and ids aside; ``...`` in what is shown stands for anything."""
+    shown, printed = (_ID.sub(r"\1-ID", text) for text in (shown, printed))
+    want, got = (
+        "".join(f"{line.rstrip()}\n" for line in text.rstrip().splitlines()) for text in (shown, printed)
+    )
+    checker = doctest.OutputChecker()
+    if not checker.check_output(want, got, doctest.ELLIPSIS):
+        flags = doctest.ELLIPSIS | doctest.REPORT_NDIFF
+        difference = checker.output_difference(doctest.Example("", want), got, flags)
+        pytest.fail(f"{where} prints something else\n{difference}", pytrace=False)
+
+
+def options() -> dict[tuple[str, ...], set[str]]:
+    """Every command's options, by its words."""
+
+    def walk(
+        command: typer.core.TyperCommand | typer.core.TyperGroup, words: tuple[str, ...]
+    ) -> Iterator[tuple[tuple[str, ...], set[str]]]:
+        own = {name for param in command.params for name in (*param.opts, *param.secondary_opts)}
+        yield words, own | {"--help", "-h"}
+        for name, child in getattr(command, "commands", {}).items():
+            yield from walk(child, (*words, name))
+
+    return dict(walk(typer.main.get_command(app), ()))
+
+
+OPTIONS = options()
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_options_that_a_page_names_exist(name: str) -> None:
+    known = set().union(*OPTIONS.values())
+    for span in code_spans(PAGES[name]):
+        if span.startswith(("-", "xstage-tune")):
+            assert not set(_OPTION.findall(span)) - known, span
+    for line in typed(PAGES[name]):
+        for words in invocations(line):
+            command = max((path for path in OPTIONS if tuple(words[: len(path)]) == path), key=len)
+            given = {word.partition("=")[0] for word in words if _OPTION.match(word)}
+            assert not given - OPTIONS[command], line
+
+
+def typed(page: Path) -> Iterator[str]:
+    """Every line of shell that a page gives, whether it runs here or not."""
+    for block in blocks(page):
+        if block.language == "console":
+            yield from (command for command, _ in block.commands())
+        elif block.language == "sh":
+            yield from block.text.splitlines()
+
+
+def invocations(line: str) -> Iterator[list[str]]:
+    """Words behind each ``xstage-tune`` of a line of shell."""
+    for part in re.split(r"&&|;|\||>", line):
+        words = shlex.split(part, comments=True)
+        for place, word in enumerate(words):
+            if Path(word).name == "xstage-tune":
+                yield words[place + 1 :]
