@@ -82,3 +82,13 @@ def test_a_closed_standard_output_is_told() -> None:
     done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (3, "")
     assert "standard output is closed" in done.stderr
+
+
+def test_a_warning_that_is_logged_is_a_line_on_stderr_like_any_other() -> None:
+    script = (
+        "import logging, xstage_tune.cli as cli\n"
+        "cli.main = lambda: logging.getLogger('any').warning('disk %s is nearly full', 'A')\n"
+        "cli.entry()"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("", "xstage-tune: warning: disk A is nearly full\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import logging
 import os
 import signal
 import sys
@@ -21,6 +22,8 @@ def entry() -> NoReturn:
     for stream in (sys.stdout, sys.stderr):  # a file's name need not be text
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+    logging.basicConfig(format="xstage-tune: %(levelname)s: %(message)s")
+    logging.addLevelName(logging.WARNING, "warning")
     interrupts.listen()
     try:
         main()

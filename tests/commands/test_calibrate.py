@@ -15,6 +15,7 @@ import pytest
 from tests.calibration.fluid import Fluid, FluidDevice
 from tests.conftest import CliResult, RunCli
 from tests.processes import interrupt, start, wait_for_launches
+from xstage_tune.calibration.result import Finding
 from xstage_tune.devices import open_bursts
 from xstage_tune.devices.base import BurstPoint, BurstRun
 from xstage_tune.platforms.loader import load_platform
@@ -222,7 +223,7 @@ def test_local_path_is_a_control_and_no_platform(run_cli: RunCli, recording: Pat
 def refused(result: CliResult, out: Path) -> None:
     assert result.exit_code == 1
     assert not out.exists()
-    assert result.stderr.count("\n") == 2
+    assert result.stderr.splitlines()[-1].startswith("  try: ")
     assert "Traceback" not in result.stderr
 
 
@@ -233,11 +234,31 @@ def test_unstable_measurement_writes_no_profile_but_keeps_the_run(
     out = tmp_path / "profile.toml"
     result = run_cli("calibrate", *QUICK, "--store", str(store), "--out", str(out), "--format", "json")
     refused(result, out)
-    assert "no profile written" in result.stderr
-    codes = {finding["code"] for finding in json.loads(result.stdout)["findings"]}
-    assert "drain-above-copy-engine" in codes
+    findings = json.loads(result.stdout)["findings"]
+    assert "drain-above-copy-engine" in {finding["code"] for finding in findings}
+    for finding in findings:  # each is told beside the result, which stdout has alone
+        kind = {"refuse": "error: no profile written", "warn": "warning"}[finding["severity"]]
+        assert f"xstage-tune: {kind}: {finding['message']}" in result.stderr
     with Store.open(store) as opened:
         assert opened.run().status == "finished"
+
+
+@pytest.mark.parametrize("form", ["table", "json"])
+def test_warnings_go_to_stderr_and_not_into_the_result(
+    run_cli: RunCli, recording: Path, store: Path, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    warning = Finding("clock-fell", "warn", "the SM clock fell by 7%", "let the GPU cool")
+    monkeypatch.setattr("xstage_tune.calibration.fit.validation_findings", lambda _: [warning])
+    result = run_cli("calibrate", "--device", f"replay:{recording}", "--store", str(store), "--format", form)
+    assert result.exit_code == 0
+    assert (
+        "xstage-tune: warning: the SM clock fell by 7% (clock-fell)\n  try: let the GPU cool\n"
+        in result.stderr
+    )
+    if form == "json":
+        assert "clock-fell" in {finding["code"] for finding in json.loads(result.stdout)["findings"]}
+    else:
+        assert "the SM clock fell" not in result.stdout
 
 
 def test_data_that_did_not_arrive_fail_the_run_and_name_the_path(

@@ -16,6 +16,7 @@ from xstage_tune.emulation.cases import WITHOUT_STORES, cases_of, skeleton_of
 from xstage_tune.emulation.request import EmulationRequest
 from xstage_tune.emulation.sweep import Sweep
 from xstage_tune.errors import UsageError
+from xstage_tune.workloads.loader import load_workload
 from xstage_tune.workloads.routing import busiest_rank, local_tokens_per_expert
 
 LAYER = moe(tokens_per_rank=512, routing={"kind": "zipf", "alpha": 1.0, "seed": 2})
@@ -46,6 +47,15 @@ def test_both_placements_are_cases_of_their_own() -> None:
 def test_a_lead_is_swept_without_a_word_twice() -> None:
     swept = replace(MOE, schedules=("interleaved",), sweep=Sweep("lead", (1.0, 5.0)))
     assert labels(swept) == ["interleaved D=1", "interleaved D=5"]
+
+
+@pytest.mark.parametrize("workload", ["megamoe/mixtral-8x7b", "fa-a2a/paper"])
+def test_tokens_mean_the_same_swept_and_set(workload: str) -> None:
+    """Of a MoE layer those of each rank, of an attention the whole sequence."""
+    request = ATTENTION if workload.startswith("fa") else MOE
+    swept = replace(request, workload=load_workload(workload), sweep=Sweep("tokens", (1024.0,)))
+    for case in cases_of(swept):
+        assert case.workload == load_workload(workload, ["tokens=1024"])
 
 
 def test_tokens_and_remote_fraction_change_the_workload() -> None:

@@ -13,14 +13,14 @@ from rich.console import Console
 from tests.report import results
 from xstage_tune.calibration.result import CalibrationResult
 from xstage_tune.platforms.schema import CapacityLaw, PlatformProfile
-from xstage_tune.report.calibration_tables import calibration_report, platform_report, platform_tables
+from xstage_tune.report.calibration_tables import platform_report, platform_tables
 from xstage_tune.report.format import byte_count, duration, percent, rate
 from xstage_tune.report.tables import Column, TableData, render_table, result_console
 
 
 def printed(result: CalibrationResult, width: int) -> str:
     stream = io.StringIO()
-    Console(file=stream, width=width).print(calibration_report(result))
+    Console(file=stream, width=width).print(platform_report(result.platform))
     return stream.getvalue()
 
 
@@ -40,7 +40,7 @@ def without(platform: PlatformProfile, *fields: str) -> PlatformProfile:
 
 @pytest.mark.parametrize("width", [80, 200, 240])
 def test_every_quantity_is_whole_on_its_line(width: int) -> None:
-    result = results.calibration(findings=results.FINDINGS)
+    result = results.calibration()
     platform, text = result.platform, printed(result, width)
     quantities = [
         rate(platform.drain.bytes_per_s, platform.drain.ci95),
@@ -59,16 +59,13 @@ def test_every_quantity_is_whole_on_its_line(width: int) -> None:
 
 
 @pytest.mark.parametrize("width", [80, 200])
-def test_no_cell_note_or_finding_loses_a_word(width: int) -> None:
-    result = results.calibration(findings=results.FINDINGS)
+def test_no_cell_or_note_loses_a_word(width: int) -> None:
+    result = results.calibration()
     text = printed(result, width)
     for table in platform_tables(result.platform):
         words = " ".join([*(cell for row in table.rows for cell in row), *table.notes]).split()
         missing = {word for word in words if word not in text and len(word) < width // 2}
         assert missing == set()
-    for finding in result.findings:
-        assert squeezed(finding.message) in squeezed(text)
-        assert squeezed(finding.hint) in squeezed(text)
 
 
 def test_a_word_longer_than_its_column_folds_and_keeps_every_character() -> None:
@@ -224,13 +221,6 @@ def test_a_profile_with_only_what_is_required_is_shown() -> None:
     drain = bare.drain.model_copy(update={"ci95": None, "copy_engine_bytes_per_s": None})
     titles = [table.title for table in platform_tables(bare.model_copy(update={"drain": drain}))]
     assert titles == ["Platform h200-host", "Issue time without backpressure, T0", "Provenance"]
-
-
-def test_findings_say_which_refuse_and_what_to_try() -> None:
-    text = printed(results.calibration(findings=results.FINDINGS), 200)
-    assert "warning: SM clock fell" in text
-    assert "refused: R = 58.20 GB/s" in text
-    assert "  try: measure again with a longer window: --budget full" in text
 
 
 def test_text_that_looks_like_markup_is_printed_as_it_is() -> None:

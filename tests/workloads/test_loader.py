@@ -146,6 +146,19 @@ class TestDerived:
 
 
 class TestOverrides:
+    def test_tokens_are_the_workloads_own(self) -> None:
+        assert moe(FLASH, "tokens=64") == moe(FLASH, "tokens_per_rank=64")
+        assert moe(FLASH, " tokens = 64").tokens_per_rank == 64
+        assert attention(WAN, "tokens=64").tokens == 64
+
+    def test_tokens_by_both_names_are_set_twice(self) -> None:
+        with pytest.raises(UsageError, match="'tokens_per_rank' is set twice"):
+            moe(FLASH, "tokens=64", "tokens_per_rank=64")
+
+    def test_an_attention_has_none_per_rank(self) -> None:
+        with pytest.raises(UsageError, match="did you mean 'tokens'"):
+            attention(WAN, "tokens_per_rank=64")
+
     def test_override_a_key_and_a_key_of_a_section(self) -> None:
         layer = moe(FLASH, "tokens_per_rank=4096", "routing.kind=zipf", "routing.alpha=1.2", "routing.seed=7")
         assert layer.tokens_per_rank == 4096
@@ -164,7 +177,7 @@ class TestOverrides:
         assert "unknown key 'token_per_rank'; did you mean 'tokens_per_rank'?" in message
 
     def test_a_keys_beginning_names_the_key(self) -> None:
-        assert "unknown key 'tokens'; did you mean 'tokens_per_rank'?" in refusal(FLASH, "tokens=4096")
+        assert "unknown key 'routing.alph'; did you mean 'alpha'?" in refusal(FLASH, "routing.alph=1")
 
     def test_a_key_that_begins_with_another_names_that(self) -> None:
         assert "unknown key 'tokens_per_rank'; did you mean 'tokens'?" in refusal(WAN, "tokens_per_rank=5")

@@ -38,7 +38,8 @@ SetOption = Annotated[
     typer.Option(
         "--set",
         metavar="KEY=VALUE",
-        help="Override a key of the workload, e.g. tokens=4096 or tokens_per_rank=4096; may be repeated.",
+        help="Override a key of the workload, e.g. tokens=4096 (of a MoE layer: on each rank, its key "
+        "tokens_per_rank; of an attention: the whole sequence); may be repeated.",
     ),
 ]
 

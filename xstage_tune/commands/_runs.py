@@ -65,6 +65,13 @@ def notify(message: str) -> None:
     print(f"xstage-tune: {message}", file=sys.stderr)
 
 
+def warn(message: str, hint: str = "") -> None:
+    """Say on stderr what a user must know of a result, whatever form that is written in."""
+    notify(f"warning: {message}")
+    if hint:
+        print(f"  try: {hint}", file=sys.stderr)
+
+
 def run_session(
     session: Session[Device, Request, Answer],
     activity: str,

@@ -12,7 +12,7 @@ import typer
 
 from xstage_tune.commands._devices import PathChoice
 from xstage_tune.commands._options import FormatOption, OutputFormat, StoreOption
-from xstage_tune.commands._runs import notify, run_session
+from xstage_tune.commands._runs import notify, run_session, warn
 from xstage_tune.commands._targets import ForceOption, check_target
 from xstage_tune.errors import FindingError, UsageError
 
@@ -82,10 +82,13 @@ def calibrate(
     if plot is not None:
         _write_plot(plot, result, force)
     _show(calibration, profile, output)
+    for finding in result.findings:
+        if finding.severity == "warn":
+            warn(f"{finding.message} ({finding.code})", finding.hint)
     refusals = [finding for finding in result.findings if finding.severity == "refuse"]
     if refusals:
-        more = f" (and {len(refusals) - 1} more)" if len(refusals) > 1 else ""
-        raise FindingError(f"no profile written: {refusals[0].message}{more}", refusals[0].hint)
+        first, *others = (f"no profile written: {finding.message} ({finding.code})" for finding in refusals)
+        raise FindingError(first, refusals[0].hint, others)
 
 
 def _check_targets(out: Path | None, plot: Path | None, record: Path | None, force: bool) -> None:
@@ -166,7 +169,7 @@ def _write_plot(file: Path, result: CalibrationResult, force: bool) -> None:
 
 
 def _show(calibration: StoredCalibration, profile: Path | None, output: OutputFormat) -> None:
-    from xstage_tune.report.calibration_tables import calibration_report
+    from xstage_tune.report.calibration_tables import platform_report
     from xstage_tune.report.emit import emit_json
     from xstage_tune.report.panels import calibration_figure
     from xstage_tune.report.tables import result_console
@@ -185,5 +188,5 @@ def _show(calibration: StoredCalibration, profile: Path | None, output: OutputFo
         return
     console = result_console()
     console.print(TerminalPlot(calibration_figure(result)))
-    console.print(calibration_report(result))
+    console.print(platform_report(result.platform))
     console.print(f"run {calibration.run_id}" + (f", profile {profile}" if profile else ""), markup=False)

@@ -118,7 +118,8 @@ def emulate(
         list[str] | None,
         typer.Option(
             metavar="KEY=VALUES",
-            help="lead=1..32, remote_fraction=0,0.25,0.5, staging_depth=1..4, or tokens=1024,4096.",
+            help="lead=1..32, remote_fraction=0,0.25,0.5, staging_depth=1..4, or tokens=1024,4096 (as --set "
+            "tokens).",
         ),
     ] = None,
     platform: Annotated[

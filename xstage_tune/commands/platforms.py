@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,6 +11,7 @@ from xstage_tune.commands._completion import platform_names
 from xstage_tune.commands._help import GroupOfOwnFiles
 from xstage_tune.commands._new import NameArgument, NewFileOption, as_argument, show_written, target_of
 from xstage_tune.commands._options import FormatOption, OutputFormat
+from xstage_tune.commands._runs import warn
 from xstage_tune.commands._targets import ForceOption
 from xstage_tune.errors import UsageError
 
@@ -38,7 +38,7 @@ def list_command(output: FormatOption = OutputFormat.TABLE) -> None:
         try:
             found[name] = load_platform(name), path
         except UsageError as error:
-            print(f"xstage-tune: warning: {error.message}", file=sys.stderr)
+            warn(error.message)
     if output is OutputFormat.JSON:
         emit_json({"platforms": [_summary(name, *entry) for name, entry in found.items()]})
     else:

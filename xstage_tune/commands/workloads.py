@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,6 +18,7 @@ from xstage_tune.commands._new import (
     target_of,
 )
 from xstage_tune.commands._options import FormatOption, OutputFormat, SetOption
+from xstage_tune.commands._runs import warn
 from xstage_tune.commands._targets import ForceOption
 from xstage_tune.errors import UsageError
 
@@ -43,7 +43,7 @@ def list_command(output: FormatOption = OutputFormat.TABLE) -> None:
         try:
             found[name] = load_workload(name)
         except UsageError as error:
-            print(f"xstage-tune: warning: {error.message}", file=sys.stderr)
+            warn(error.message)
     if output is OutputFormat.JSON:
         emit_json({"workloads": [{**profile.model_dump(), "name": name} for name, profile in found.items()]})
     else:

@@ -66,7 +66,10 @@ def parse_sweep(text: str, *, moe: bool = False, keys: Sequence[SweepKey] = tupl
         key = "tokens"
     swept = next((one for one in keys if one == key), None)
     if swept is None:
-        raise UsageError(f"--sweep {text}: '{key}' cannot be swept, only {', '.join(keys)}", _example(keys))
+        own = "an attention has tokens, of its whole sequence; " if key == "tokens_per_rank" else ""
+        raise UsageError(
+            f"--sweep {text}: '{key}' cannot be swept, only {', '.join(keys)}", own + _example(keys)
+        )
     values = tuple(value for part in listed.split(",") for value in _values(part.strip(), swept, text))
     if len(set(values)) < len(values):
         twice = next(value for value in values if values.count(value) > 1)

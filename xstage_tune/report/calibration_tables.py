@@ -9,18 +9,12 @@ from itertools import pairwise
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from xstage_tune.calibration.result import CalibrationResult, Finding
 from xstage_tune.platforms.schema import Arbitration, CapacityLaw, PlatformProfile
 from xstage_tune.report.format import ABSENT, byte_count, duration, factor, id_ranges, percent, plain, rate
 from xstage_tune.report.tables import Column, TableData, render_table
 
 _PRODUCERS = Column("K", "right")
 _MOST_SOURCE_NOTES = 3
-
-
-def calibration_report(result: CalibrationResult) -> RenderableType:
-    """All tables of ``result``, then its findings with what to do about each."""
-    return Group(platform_report(result.platform), *(_finding(finding) for finding in result.findings))
 
 
 def platform_report(platform: PlatformProfile) -> RenderableType:
@@ -259,15 +253,6 @@ def _provenance(platform: PlatformProfile) -> TableData:
         ("seed", "" if origin.seed is None else str(origin.seed)),
     )
     return TableData("Provenance", (Column("what"), Column("value")), tuple(row for row in rows if row[1]))
-
-
-def _finding(finding: Finding) -> RenderableType:
-    label, style = ("refused", "bold red") if finding.severity == "refuse" else ("warning", "bold yellow")
-    text = Text(overflow="fold")
-    text.append(f"{label}: ", style).append(f"{finding.message} ").append(f"({finding.code})", "dim")
-    if finding.hint:
-        text.append(f"\n  try: {finding.hint}")
-    return text
 
 
 def _sourced(table: TableData, sources: Sequence[str]) -> TableData:

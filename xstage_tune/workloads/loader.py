@@ -42,7 +42,8 @@ def load_workload(name_or_path: str, overrides: Sequence[str] = ()) -> Workload:
     when it comes from an override; it is read into ``routing.histogram``.
 
     Args:
-        overrides: ``key=value`` texts, each of another key.
+        overrides: ``key=value`` texts, each of another key. ``tokens`` is the workload's own, of a MoE layer
+            ``tokens_per_rank``.
 
     Raises:
         UsageError: no such profile, a bad override, or a profile that breaks the schema.
@@ -50,7 +51,7 @@ def load_workload(name_or_path: str, overrides: Sequence[str] = ()) -> Workload:
     path = resolve_profile("workload", name_or_path, _folders())
     data = read_profile(path)
     _anchor_histogram(data, path.parent)
-    apply_overrides(data, overrides)
+    apply_overrides(data, _with_own_tokens(overrides, data.get("kind")))
     # What was typed here is likelier wrong than the file, whose whole path would push it out of sight.
     named = name_or_path if overrides else str(path)
     origin = " ".join([named, *(f"--set {override}" for override in overrides)])
@@ -61,6 +62,16 @@ def load_workload(name_or_path: str, overrides: Sequence[str] = ()) -> Workload:
     if model is None:
         raise UsageError(f"{origin}: kind = {data['kind']!r}: should be one of {', '.join(WORKLOAD_MODELS)}")
     return check_profile(model, data, origin)
+
+
+def _with_own_tokens(overrides: Sequence[str], kind: object) -> list[str]:
+    """``overrides`` with ``tokens`` as the key that a kind of workload has for them."""
+    if kind != "moe":
+        return list(overrides)
+    parts = (override.partition("=") for override in overrides)
+    return [
+        ("tokens_per_rank" if key.strip() == "tokens" else key) + sign + text for key, sign, text in parts
+    ]
 
 
 def _anchor_histogram(data: dict[str, Any], folder: Path) -> None:
