@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from tests.configs.cases import BLACKWELL, moe
 from xstage_tune.configs.schema import KernelConfig, MegaMoeConfig
-from xstage_tune.devices.kernels import KernelRun
+from xstage_tune.devices.kernels import KernelDevice, KernelRun
 from xstage_tune.devices.simulated_kernels import SimulatedKernels
 from xstage_tune.errors import DeviceError
 from xstage_tune.search.request import SearchRequest
@@ -79,6 +79,38 @@ class TableDevice:
         samples = [time_ns + self.spread_ns * i / max(1, repeats - 1) for i in range(repeats)]
         samples = [self.outlier_ns.get((config, i), ns) for i, ns in enumerate(samples)]
         return KernelRun(tuple(samples), tuple(samples))
+
+
+class FaultyDevice:
+    """A device on which some runs fail, or return what is no time.
+
+    Args:
+        outcome: of a config and the number of the call: what is raised, the latency of all its repeats, or
+            None for a run as on ``healthy``.
+    """
+
+    identity = "faulty"
+
+    def __init__(
+        self,
+        outcome: Callable[[KernelConfig, int], BaseException | float | None],
+        healthy: KernelDevice | None = None,
+    ) -> None:
+        self._outcome = outcome
+        self._healthy = healthy or TableDevice(lambda config: 1e9 + len(config.label))
+        self.asked: list[KernelConfig] = []
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def run_kernel(self, workload: Workload, config: KernelConfig, repeats: int) -> KernelRun:
+        self.asked.append(config)
+        outcome = self._outcome(config, len(self.asked))
+        if isinstance(outcome, BaseException):
+            raise outcome
+        if outcome is not None:
+            return KernelRun((outcome,) * repeats, (outcome,) * repeats)
+        return self._healthy.run_kernel(workload, config, repeats)
 
 
 @dataclass

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from xstage_tune.store.facade import Store
 
 
 @pytest.fixture(autouse=True)
 def _away_from_the_users_store(own_store: Path) -> None:
     """Every command of these tests uses :func:`tests.conftest.own_store`."""
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    """Beside the one that commands use."""
+    with Store.open(tmp_path / "store.db") as opened:
+        yield opened

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
@@ -14,8 +15,10 @@ import tomli_w
 from tests.configs.cases import BLACKWELL
 from tests.conftest import RunCli
 from tests.processes import start, wait_for_trials
-from tests.search.cases import SMALL_AXES, CountingSimulator, drained
+from tests.search.cases import SMALL_AXES, CountingSimulator, FaultyDevice, drained
+from xstage_tune.configs.defaults import default_config
 from xstage_tune.devices import open_kernels
+from xstage_tune.devices.simulated_kernels import SimulatedKernels
 from xstage_tune.platforms.loader import save_platform
 from xstage_tune.search import space, suite
 from xstage_tune.search.suite import SuiteResult
@@ -51,6 +54,47 @@ def test_json_has_the_documented_keys(run_cli: RunCli, layer: str) -> None:
     assert found["device"] == "simulator"
     assert {"bounded", "infeasible: shared memory"} <= set(found["cuts"])
     assert all(count > 0 for count in found["cuts"].values())
+
+
+@pytest.mark.usefixtures("few_configs")
+def test_a_default_that_fails_is_a_warning_and_failures_are_listed(
+    run_cli: RunCli, layer: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    default = default_config(drained(), BLACKWELL)
+    device = FaultyDevice(lambda config, _: RuntimeError("compiler crashed") if config == default else None)
+    monkeypatch.setattr(open_kernels, "open_kernel_device", lambda *_: device)
+    arguments = ("search", "--workload", layer, "--trials", "6")
+    shown = run_cli(*arguments)
+    assert shown.exit_code == 0
+    assert "warning: the default (" in shown.stderr
+    assert "compiler crashed" in shown.stdout
+    found = json.loads(run_cli(*arguments, "--format", "json").stdout)
+    assert found["default"] is None
+    assert found["no_default"] in found["warnings"][0]
+    (group,) = found["failures"]
+    assert (group["configs"], group["example"]) == (1, default.label)
+
+
+@pytest.mark.usefixtures("few_configs")
+@pytest.mark.parametrize("format", ["json", "toml", "header", "kernel-tuner", "t4"])
+def test_an_answer_without_a_default_is_reported_and_exported(
+    run_cli: RunCli, layer: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, format: str
+) -> None:
+    default = default_config(drained(), BLACKWELL)
+    simulator = SimulatedKernels(BLACKWELL)
+    device = FaultyDevice(lambda config, _: math.nan if config == default else None, simulator)
+    monkeypatch.setattr(open_kernels, "open_kernel_device", lambda *_: device)
+    assert run_cli("search", "--workload", layer, "--trials", "5", "--objective", "stall").exit_code == 0
+    suffix = {"toml": "toml", "header": "h"}.get(format, "json")
+    file = tmp_path / f"tuned.{suffix}"
+    assert run_cli("export", "--study", "latest", "--format", format, "-o", str(file)).exit_code == 0
+    if format == "json":
+        objective = json.loads(file.read_text())["objective"]
+        assert "default_ns" not in objective
+        assert objective["latency_ns"] > objective["ns"]
+        page = tmp_path / "study.html"
+        assert run_cli("report", "--study", "latest", "-o", str(page)).exit_code == 0
+        assert "the best heuristic" in page.read_text()
 
 
 @pytest.mark.usefixtures("few_configs")
@@ -176,6 +220,7 @@ def test_a_suite_prints_rows_and_a_summary(run_cli: RunCli, monkeypatch: pytest.
         (("--suite", "paper-84", "--objective", "stall"), 2, "takes no --set"),
         (("--suite", "paper-84", "--resume", "latest"), 2, "takes no --set"),
         (("--resume", "latest", *SMALL), 2, "and no --set"),
+        (("--workload", FLASH, "--retry-failed"), 2, "--retry-failed is of a study that is taken up again"),
         (("--resume", "latest"), 4, "no store at"),
         (("--workload", FLASH, "--tolerance", "inf"), 2, "--tolerance inf: should be a finite number"),
         (("--workload", FLASH, "--timeout", "inf"), 2, "--timeout inf: should be a finite number"),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import NoReturn
 
@@ -33,12 +32,6 @@ from xstage_tune.store.models import Study
 
 SPACE = small_space()
 TRIALS = 30
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with Store.open(tmp_path / "store.db") as opened:
-        yield opened
 
 
 def search(store: Store, device: CountingSimulator | TableDevice, **changes: object) -> SearchResult:

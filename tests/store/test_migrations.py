@@ -101,6 +101,7 @@ def test_a_golden_store_is_read_by_this_version(golden: Path, file: Path) -> Non
         assert (study.status, trial.params, trial.run_id) == ("finished", make.PARAMS, run.id)
         assert trial.objective_ns is not None
         assert math.isnan(trial.objective_ns)
+        assert trial.latency_ns == (make.LATENCY_NS if golden.name >= "schema_0004" else None)
         assert store.check().problems == ()
         assert store.summary().revision == HEAD_REVISION
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from contextlib import closing
 from enum import StrEnum
 from math import isfinite
@@ -105,10 +106,15 @@ def search(
             help="Study to take up again; without --workload, with the study's own workload and options.",
         ),
     ] = None,
+    retry_failed: Annotated[
+        bool,
+        typer.Option("--retry-failed", help="With --resume: run again what failed, e.g. after a repair."),
+    ] = False,
     objective: Annotated[
         ObjectiveChoice | None,
         typer.Option(
-            help="Time of the launch, or time that its Tensor Core roles wait.", show_default="latency"
+            help="Time of the launch, or time that its Tensor Core roles wait; in no slower launch.",
+            show_default="latency",
         ),
     ] = None,
     tolerance: Annotated[
@@ -124,6 +130,8 @@ def search(
     """Search tile sizes, schedule and staging of a fused kernel, guided by bounds and the X-Stage model."""
     _require_finite("--tolerance", tolerance)
     _require_finite("--timeout", timeout)
+    if retry_failed and resume is None:
+        raise UsageError("--retry-failed is of a study that is taken up again", "give --resume ID too")
     given = {
         "objective": objective and objective.value,
         "sampler": sampler and sampler.value,
@@ -161,7 +169,9 @@ def search(
         closing(open_kernel_device(device, request.platform)) as kernels,
         Store.open(store, create=resume is None) as kept,
     ):
-        result = _search_one(request, kernels, kept, resume)
+        result = _search_one(request, kernels, kept, resume, retry_failed)
+    for warning in result.warnings:
+        print(f"xstage-tune: warning: {warning}", file=sys.stderr)
     _show(result, output)
 
 
@@ -193,7 +203,7 @@ def _studied_request(
 
 
 def _search_one(
-    request: SearchRequest, device: KernelDevice, store: Store, resume: str | None
+    request: SearchRequest, device: KernelDevice, store: Store, resume: str | None, retry_failed: bool
 ) -> SearchResult:
     from xstage_tune.report.progress import SweepProgress
     from xstage_tune.search.driver import run_search
@@ -204,19 +214,24 @@ def _search_one(
     require_sampler(request.sampler)
     space = build_space(request.workload, request.platform)
     require_simulable(space.configs, request.workload)
-    journal = _journal(request, space, device, store, resume)
+    journal = _journal(request, space, device, store, resume, retry_failed)
     with SweepProgress("searching") as progress:
         return run_search(request, space, device, journal, progress)
 
 
 def _journal(
-    request: SearchRequest, space: Space, device: KernelDevice, store: Store, resume: str | None
+    request: SearchRequest,
+    space: Space,
+    device: KernelDevice,
+    store: Store,
+    resume: str | None,
+    retry_failed: bool,
 ) -> Journal:
     from xstage_tune.search.journal import begin_study, resume_study
 
     if resume is None:
         return begin_study(store, request, space, device.identity)
-    return resume_study(store, resume, request, device.identity)
+    return resume_study(store, resume, request, device.identity, retry_failed=retry_failed)
 
 
 def _run_suite(

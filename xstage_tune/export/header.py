@@ -58,7 +58,8 @@ def _comment(tuned: TunedConfig) -> Iterator[str]:
     """What the config is for and what it reached."""
     objective, provenance, platform = tuned.objective, tuned.provenance, tuned.platform
     yield f"{tuned.workload.name} on {platform.name} ({platform.path} path)"
-    yield f"{objective.quantity} {duration(objective.ns)}, {objective.basis} on {objective.device}"
+    latency = "" if objective.quantity == "latency" else f", latency {duration(objective.latency_ns)}"
+    yield f"{objective.quantity} {duration(objective.ns)}{latency}, {objective.basis} on {objective.device}"
     yield f"default config {duration(objective.default_ns)}, lower bound {duration(objective.bound_ns)}"
     yield f"xstage-tune {provenance.tool_version}, study {provenance.study_id} of {provenance.created_at}"
     for name, sha256 in (

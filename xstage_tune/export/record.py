@@ -28,8 +28,11 @@ class TunedObjective(Strict):
     basis: ResultBasis
     device: str
     ns: NonNegative
-    #: The default config on the same device.
-    default_ns: NonNegative
+    #: The default config on the same device; None where it failed or none fits.
+    default_ns: NonNegative | None = None
+    #: Of the launch, whatever the quantity; exports of earlier versions have none.
+    latency_ns: NonNegative | None = None
+    default_latency_ns: NonNegative | None = None
     #: No config of the searched space is below it.
     bound_ns: NonNegative
     #: The search was to stop once the best is within this fraction of the bound, and why it did stop.

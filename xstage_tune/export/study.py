@@ -114,17 +114,20 @@ def _basis(device: str) -> ResultBasis:
 
 
 def _objective(study: Study, result: SearchResult) -> TunedObjective:
+    default = result.default
     return TunedObjective.model_validate(
         {
             "quantity": study.objective,
             "basis": _basis(study.device),
             "device": study.device,
             "ns": result.best.objective_ns,
-            "default_ns": result.default.objective_ns,
+            "default_ns": default and default.objective_ns,
+            "latency_ns": result.best.latency_ns,
+            "default_latency_ns": default and default.latency_ns,
             "bound_ns": result.bound_ns,
             "tolerance": study.space.get("tolerance"),
             "stopped": result.stopped,
-            "is_default": result.best.config == result.default.config,
+            "is_default": default is not None and result.best.config == default.config,
             "ties": len(result.ties),
             "evaluations": result.evaluations,
         }
@@ -133,10 +136,7 @@ def _objective(study: Study, result: SearchResult) -> TunedObjective:
 
 def _trials(result: SearchResult, trials: list[Trial]) -> Iterator[TrialRecord]:
     """The trials that ran or could not; those of the last comparison with all its repeats."""
-    compared = {
-        outcome.config: outcome.samples_ns
-        for outcome in (result.best, result.default, *result.heuristics.values(), *result.ties)
-    }
+    compared = {outcome.config: outcome.samples_ns for outcome in (*result.named, *result.ties)}
     seen: set[KernelConfig] = set()
     for trial in trials:
         if trial.state == "cut":

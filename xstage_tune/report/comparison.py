@@ -43,14 +43,20 @@ def _handed_over_notes(cases: Sequence[Case]) -> Iterator[str]:
 
 def _objectives(study: StudyCase, cases: Sequence[Case]) -> list[tuple[str, ...]]:
     result = study.result
-    default_ns = result.default.objective_ns
+    default_ns = result.default.objective_ns if result.default else None
     objectives_ns = [study.objective_ns(case.chosen.config) for case in cases]
     above = [
         percent(100 * (ns / result.bound_ns - 1)) if result.bound_ns > 0 else ABSENT for ns in objectives_ns
     ]
     return [
         (result.objective, *map(duration, objectives_ns)),
-        ("default over it", *(factor(default_ns / ns) if ns > 0 else ABSENT for ns in objectives_ns)),
+        (
+            "default over it",
+            *(
+                factor(default_ns / ns) if default_ns is not None and ns > 0 else ABSENT
+                for ns in objectives_ns
+            ),
+        ),
         ("above the lower bound", *above),
     ]
 

@@ -17,8 +17,8 @@ _MOST_TIES = 5
 
 def search_report(result: SearchResult) -> RenderableType:
     """The answer beside the baselines and the bound, and what was cut."""
-    parts = [render_table(_outcomes(result)), Text(), render_table(_cuts(result))]
-    return Group(*parts)
+    tables = [_outcomes(result), *([_failures(result)] if result.failures else []), _cuts(result)]
+    return Group(*(part for table in tables for part in (render_table(table), Text())))
 
 
 def suite_report(result: SuiteResult) -> RenderableType:
@@ -27,13 +27,15 @@ def suite_report(result: SuiteResult) -> RenderableType:
 
 
 def _outcomes(result: SearchResult) -> TableData:
+    versus = "default" if result.default else "heuristics"
+    names = [result.objective, "repeats"] + ([] if result.objective == "latency" else ["latency"])
     columns = (
-        Column("config"), Column("what"), Column(result.objective, "right"),
-        Column("repeats", "right"), Column("default over it", "right"),
-    )  # fmt: skip
-    answer = "the default: nothing surely beats it" if not result.beats_default else "tuned"
-    rows = [_outcome_row(result.best, f"best, {answer}", result)]
-    if result.beats_default:
+        Column("config"),
+        Column("what"),
+        *(Column(name, "right") for name in (*names, f"{versus} over it")),
+    )
+    rows = [_outcome_row(result.best, _answer_words(result), result)]
+    if result.default and result.default.config != result.best.config:
         rows.append(_outcome_row(result.default, "default", result))
     rows += [_outcome_row(outcome, name, result) for name, outcome in result.heuristics.items()]
     sections = {1, len(rows)}
@@ -47,14 +49,24 @@ def _outcomes(result: SearchResult) -> TableData:
     )
 
 
+def _answer_words(result: SearchResult) -> str:
+    if result.beats_baseline:
+        return "best, tuned"
+    name = "default" if result.default else "best heuristic"
+    return f"best, the {name}: nothing surely beats it"
+
+
 def _outcome_row(outcome: Outcome, what: str, result: SearchResult) -> tuple[str, ...]:
     low, high = min(outcome.samples_ns), max(outcome.samples_ns)
-    over = result.default.objective_ns / outcome.objective_ns if outcome.objective_ns > 0 else None
+    latency = () if result.objective == "latency" else (duration(outcome.latency_ns),)
+    baseline = result.baseline
+    over = baseline.objective_ns / outcome.objective_ns if baseline and outcome.objective_ns > 0 else None
     return (
         outcome.config.label,
         what,
         duration(outcome.objective_ns),
         f"{duration(low)} to {duration(high)}",
+        *latency,
         factor(over),
     )
 
@@ -69,14 +81,26 @@ def _notes(result: SearchResult) -> Iterator[str]:
             f"the best is within {percent(100 * above)} of it"
         )
     yield f"{result.evaluations} configs evaluated; stopped: {result.stopped}"
+    yield from result.warnings
+    if result.slower:
+        yield (
+            f"{result.slower} of them could not be the answer: their launch takes longer than the "
+            f"{'default' if result.default else 'heuristic'}'s"
+        )
     if result.assumed:
         yield f"assumed, not measured: {result.assumed}"
     if result.failed:
-        yield f"{result.failed} of them could not run"
+        yield f"{result.failed} of them failed"
     if len(result.ties) > _MOST_TIES:
         yield f"{len(result.ties) - _MOST_TIES} more ties"
     if result.study_id:
         yield f"study {result.study_id}, seed {result.seed}, sampler {result.sampler}"
+
+
+def _failures(result: SearchResult) -> TableData:
+    rows = tuple((f"{group.configs:,}", group.reason, group.example) for group in result.failures)
+    columns = (Column("failed", "right"), Column("because"), Column("first such config"))
+    return TableData("Configs that failed", columns, rows)
 
 
 def _cuts(result: SearchResult) -> TableData:

@@ -86,7 +86,8 @@ class StudyCase:
         Each config once: an answer that is a baseline keeps that name.
         """
         best = self.result.best.config
-        names = {self.result.default.config: DEFAULT}
+        default = self.result.default
+        names = {} if default is None else {default.config: DEFAULT}
         for name, outcome in self.result.heuristics.items():
             names.setdefault(outcome.config, name)
         if is_wave(best) and (other := self._best_without_waves()):
@@ -112,8 +113,7 @@ class StudyCase:
 
     def objective_ns(self, config: KernelConfig) -> float:
         """As measured at the end where it was, else as evaluated."""
-        result = self.result
-        for outcome in (result.best, result.default, *result.heuristics.values()):
+        for outcome in self.result.named:
             if outcome.config == config:
                 return outcome.objective_ns
         return next(one.objective_ns for one in self.evaluations if one.config == config)

@@ -20,18 +20,23 @@ if TYPE_CHECKING:  # an audit also has its words here, and starts without what a
 def answer_words(study: StudyCase) -> str:
     """The outcome in one or two sentences."""
     result = study.result
-    best_ns, default_ns = result.best.objective_ns, result.default.objective_ns
-    if not result.beats_default:
+    best_ns, baseline = result.best.objective_ns, result.baseline
+    name = "the default" if result.default else "the best heuristic"
+    found = f"The answer is {result.best.config.label}: {result.objective} {duration(best_ns)}"
+    if baseline is None:
+        answer = f"{found}."
+    elif not result.beats_baseline:
         answer = (
-            f"Nothing surely beats the default, whose {result.objective} is {duration(default_ns)}: keep it."
+            f"Nothing surely beats {name}, whose {result.objective} is {duration(baseline.objective_ns)}: "
+            "keep it."
         )
     else:
-        less = percent(100 * (1 - best_ns / default_ns), 1)
-        answer = (
-            f"The answer is {result.best.config.label}: {result.objective} {duration(best_ns)}, "
-            f"{less} less than the default's {duration(default_ns)}."
-        )
-    return f"{answer} {_bound_words(result)}"
+        less = percent(100 * (1 - best_ns / baseline.objective_ns), 1)
+        answer = f"{found}, {less} less than {name}'s {duration(baseline.objective_ns)}."
+    if result.objective != "latency" and result.best.latency_ns is not None:
+        answer += f" Its launch takes {duration(result.best.latency_ns)}."
+    warnings = "".join(f" {warning[0].upper()}{warning[1:]}." for warning in result.warnings)
+    return f"{answer}{warnings} {_bound_words(result)}"
 
 
 def search_words(study: StudyCase) -> str:

@@ -12,13 +12,18 @@ Floats = NDArray[np.float64]
 
 #: Similarity of two configs falls by a factor e for this many axes in which they differ.
 _AXES_APART = 1.5
+#: What a failure counts as, in expected times.
+_FAILURE_RATIO = 3.0
+#: Of a bound and a time that are equal but for their last digits.
+_ROUNDING = 1e-9
 
 
 class Candidates:
     """Configs of a space with their bounds, predictions and measurements, by index.
 
     A prediction is corrected by the ratios of measured to predicted time of the configs measured so far,
-    each weighed by how many axes it shares; a weight of 1 stands for no correction.
+    each weighed by how many axes it shares; a weight of 1 stands for no correction. One that failed counts as
+    if it had taken a multiple of what was expected: its neighbours, which may fail likewise, come later.
     """
 
     def __init__(self, space: Space, ranking: Ranking) -> None:
@@ -30,34 +35,81 @@ class Candidates:
         self._place = np.empty(size, np.int64)
         self._place[ranking.order] = np.arange(size)
         self.measured_ns: dict[int, float] = {}
-        self.failed: set[int] = set()
+        self.latency_ns: dict[int, float] = {}
+        self.failed: dict[int, str] = {}  # with the reason
+        self.latency_limit_ns = np.inf
+        #: Least measured objective of the configs that may be the answer, infinity before there is one.
+        self.best_ns = np.inf
         self._open = np.ones(size, bool)
-
-    @property
-    def best_ns(self) -> float:
-        """Least measured objective, infinity before there is one."""
-        return min(self.measured_ns.values(), default=np.inf)
+        self._expected_slow = np.zeros(size, bool)
 
     @property
     def tried(self) -> int:
         """Configs that were evaluated, with or without success."""
         return len(self.measured_ns) + len(self.failed)
 
-    def record(self, index: int, objective_ns: float) -> None:
+    def eligible(self) -> list[int]:
+        """The measured configs that may be the answer: whose launch is not longer than the limit."""
+        return [i for i in self.measured_ns if self.latency_ns[i] <= self.latency_limit_ns]
+
+    def too_slow(self) -> list[int]:
+        """The measured configs that may not."""
+        return [i for i in self.measured_ns if self.latency_ns[i] > self.latency_limit_ns]
+
+    def fastest(self, *, but: int) -> int | None:
+        """The measured config with the shortest launch, other than one; None where there is none."""
+        others = (i for i in self.latency_ns if i != but)
+        return min(others, key=self.latency_ns.__getitem__, default=None)
+
+    def limit_latency(self, index: int, limit_ns: float) -> None:
+        """Let no config be the answer whose launch takes longer; those expected to are tried last.
+
+        Args:
+            index: the measured config that the limit comes from, by which expected latencies are scaled.
+        """
+        self.latency_limit_ns = limit_ns
+        self._find_best()
+        expected_ns = self._ranking.predicted_latency_ns
+        scale = self.latency_ns[index] / expected_ns[index] if expected_ns[index] > 0 else 1.0
+        self._expected_slow = expected_ns * scale > limit_ns
+
+    def record(self, index: int, objective_ns: float, latency_ns: float) -> None:
         """Keep a measurement, and correct the predictions of configs like it."""
         self.measured_ns[index] = objective_ns
+        self.latency_ns[index] = latency_ns
+        if latency_ns <= self.latency_limit_ns:
+            self.best_ns = min(self.best_ns, objective_ns)
         self._open[index] = False
         expected_ns = self._ranking.predicted_ns[index]
         if objective_ns > 0 and expected_ns > 0:
-            differing = (self._axes != self._axes[index]).sum(axis=1)
-            similarity = np.exp(-differing / _AXES_APART)
-            self._weight += similarity
-            self._weighted_log_ratio += similarity * np.log(objective_ns / expected_ns)
+            self._correct(index, objective_ns / expected_ns)
 
-    def record_failure(self, index: int) -> None:
-        """Keep that a config could not be measured."""
-        self.failed.add(index)
+    def record_failure(self, index: int, reason: str) -> None:
+        """Keep that a config could not be measured, or not again."""
+        if self.measured_ns.pop(index, None) is not None:
+            del self.latency_ns[index]
+            self._find_best()
+        self.failed[index] = reason
         self._open[index] = False
+        self._correct(index, _FAILURE_RATIO)
+
+    def _find_best(self) -> None:
+        self.best_ns = min((self.measured_ns[i] for i in self.eligible()), default=np.inf)
+
+    def _correct(self, index: int, ratio: float) -> None:
+        differing = (self._axes != self._axes[index]).sum(axis=1)
+        similarity = np.exp(-differing / _AXES_APART)
+        self._weight += similarity
+        self._weighted_log_ratio += similarity * np.log(ratio)
+
+    def least_latency_ns(self, index: int) -> float:
+        return float(self._ranking.least_latency_ns[index])
+
+    def below_bound(self) -> list[float]:
+        """Of the configs that took less than their lower bound, the measured part of it."""
+        bounds_ns = ((i, self.least_latency_ns(i)) for i in self.measured_ns)
+        parts = (self.latency_ns[i] / bound_ns for i, bound_ns in bounds_ns if bound_ns > 0)
+        return [part for part in parts if part < 1.0 - _ROUNDING]
 
     def bound_ns(self, index: int) -> float:
         return float(self._ranking.bound_ns[index])
@@ -83,6 +135,8 @@ class Candidates:
         usable = np.flatnonzero(self._open & (self._ranking.bound_ns < self.best_ns))
         if usable.size == 0:
             return None
+        in_time = usable[~self._expected_slow[usable]]
+        usable = in_time if in_time.size else usable
         firsts = usable[~self._ranking.twin[usable]]
         pool = firsts if firsts.size else usable
         corrected = self._ranking.predicted_ns[pool] * np.exp(

@@ -9,6 +9,16 @@
 4. The best few and the baselines are measured again, all with the same repeats. The answer is the best of
    those all of whose repeats are better than all the default's, else the default.
 
+Under another objective than latency, a config whose launch takes longer than the default's, by more than what
+runs of one config differ by, cannot be the answer: nobody deploys less waiting in a slower launch.
+
+A config that fails, or returns times that are none, is an outcome like another (:mod:`.evaluation`): kept
+with its reason, and not run again when the search is resumed, unless it is told to. If the default fails, the
+best heuristic takes its place, and the result says so. A failure may also be the device's: then nothing runs
+any more, and what would be kept of the configs is wrong. So after each one that the device raised, a config
+that ran before is run again. If that fails too, twice, the search stops with what is kept. Where nothing has
+run yet nobody can tell: the search gives up after the first few.
+
 Everything follows from the request and the objectives, so the same seed gives the same result, and resuming
 replays the finished trials' objectives instead of running them.
 """
@@ -16,21 +26,22 @@ replays the finished trials' objectives instead of running them.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import optuna
 from optuna.trial import TrialState
 
-from xstage_tune.configs.defaults import default_config, heuristic_configs
 from xstage_tune.configs.resources import check_config
 from xstage_tune.configs.schema import KernelConfig
-from xstage_tune.devices.kernels import KernelDevice
+from xstage_tune.devices.kernels import KernelDevice, KernelRun
 from xstage_tune.devices.tile_times import scaled_from
 from xstage_tune.errors import DeviceError, FindingError, RunInterrupted
 from xstage_tune.interrupts import held_back, stop_if_asked
 from xstage_tune.progress import Progress
 from xstage_tune.report.format import duration
+from xstage_tune.search.answer import SLOWER_MARGIN, choose_answer
 from xstage_tune.search.candidates import Candidates
+from xstage_tune.search.evaluation import Failure, evaluate, grouped
 from xstage_tune.search.journal import Journal
 from xstage_tune.search.ranking import rank_configs
 from xstage_tune.search.request import SearchRequest
@@ -51,6 +62,10 @@ _CONFIRMING_REPEATS = 3
 _FINAL_REPEATS = 5
 _FINALISTS = 4
 _FINALIST_MARGIN = 0.01
+#: Failures after which the search gives up if nothing has run.
+_HOPELESS = 16
+#: Runs of a known config that must fail before the device counts as gone.
+_PROBES = 2
 
 
 class NoProgress:
@@ -70,8 +85,8 @@ def run_search(
 
     Raises:
         UsageError: the platform lacks compute figures, T0 or Q.
-        DeviceError: the device cannot run the default config.
-        FindingError: it ran none of the others either.
+        FindingError: no config ran; says why.
+        DeviceError: the device, which ran some, runs nothing any more; the trials are kept.
         RunInterrupted: the user stopped it; its trials are kept.
     """
     search = None
@@ -109,19 +124,20 @@ class _Search:
         self.candidates = Candidates(space, self._ranking)
         self._study = optuna.create_study(sampler=make_sampler(request.sampler, request.seed))
         self._finished = dict(journal.finished())
+        self._failed_before = dict(journal.failed())
         self._ran = 0
+        self._succeeded = False
         self._margin = _FINALIST_MARGIN
+        self._no_default = space.no_default
         every = len(space.configs)
         self._most = request.trials or (every if request.exhaustive else min(_DEFAULT_TRIALS, every))
 
     def run(self, began: float) -> SearchResult:
         """The search; its timeout counts from ``began``, a time of the monotonic clock."""
-        request = self._request
-        default = default_config(request.workload, request.platform)
-        heuristics = heuristic_configs(request.workload, request.platform)
         self._progress.planned(self._most)
-        for config in (default, *heuristics.values()):
+        for config in self._space.baselines:
             self._try(self._space.index[config])
+        self._limit_latency()
         stopped = self._stopped(began)
         proposals = self._proposals()
         while stopped is None:
@@ -133,7 +149,22 @@ class _Search:
                 stopped = self._stopped(began)
         if adopted := self._adopt_finished():
             stopped += f" ({self._ran} in this run, the others in earlier ones, which made {adopted} more)"
-        return self._result(default, heuristics, stopped)
+        return self._result(stopped)
+
+    def _limit_latency(self) -> None:
+        """Under another objective than latency, hold the answer to the baseline's latency."""
+        if self._request.objective == "latency":
+            return
+        latency_ns = self.candidates.latency_ns
+        ran = [i for i in map(self._space.index.__getitem__, self._space.baselines) if i in latency_ns]
+        default = self._space.default
+        if default is not None and self._space.index[default] in ran:
+            baseline = self._space.index[default]
+        elif ran:
+            baseline = min(ran, key=latency_ns.__getitem__)
+        else:
+            return
+        self.candidates.limit_latency(baseline, latency_ns[baseline] * (1 + SLOWER_MARGIN))
 
     def _stopped(self, began: float) -> str | None:
         """Why to stop now; None to go on."""
@@ -208,17 +239,25 @@ class _Search:
             return
         config = self._space.configs[index]
         trial = trial or self._enqueued(config)
-        objective_ns = self._finished.pop(config, None)
-        if objective_ns is None:
-            objective_ns = self._evaluate(index, config)
+        if config in self._failed_before:
+            self.candidates.record_failure(index, self._failed_before.pop(config))
+        elif config in self._finished:
+            known = self._finished.pop(config)
+            self.candidates.record(index, known.objective_ns, known.latency_ns)
         else:
-            self.candidates.record(index, objective_ns)
+            self._evaluate(index, config)
+        objective_ns = self.candidates.measured_ns.get(index)
         if objective_ns is None:
             self._study.tell(trial, state=TrialState.PRUNED)
         else:
             self._study.tell(trial, objective_ns)
+        self._progress.advance(self._standing())
+
+    def _standing(self) -> str:
         best_ns, bound_ns = self.candidates.best_ns, self.candidates.remaining_bound_ns()
-        self._progress.advance(f"best {duration(best_ns)}, bound {duration(bound_ns)}")
+        if not self.candidates.measured_ns:
+            return "nothing ran yet"
+        return f"best {duration(best_ns)}, bound {duration(bound_ns)}"
 
     def _enqueued(self, config: KernelConfig) -> optuna.Trial:
         """A trial of the study for a config that the sampler did not propose."""
@@ -228,28 +267,90 @@ class _Search:
         suggest(trial, axes)
         return trial
 
-    def _evaluate(self, index: int, config: KernelConfig) -> float | None:
-        """Run a config and keep what came of it; None when the device cannot run it."""
-        bound_ns = self.candidates.bound_ns(index)
-        workload, objective = self._request.workload, self._request.objective
+    def _evaluate(self, index: int, config: KernelConfig) -> None:
+        """Run a config and keep what came of it.
+
+        Raises:
+            FindingError, DeviceError: as :meth:`_fail`.
+        """
+        objective = self._request.objective
         self._ran += 1
-        try:
-            run = self._device.run_kernel(workload, config, 1)
-            if run.median_ns(objective) < self.candidates.best_ns:
-                run = self._device.run_kernel(workload, config, _CONFIRMING_REPEATS)
-        except DeviceError as error:
-            with held_back():  # what is said to be kept is what is kept
-                self._journal.write(config, "failed", bound_ns=bound_ns, reason=error.message)
-                self.candidates.record_failure(index)
-            return None
+        run = self._run(index, 1)
+        if isinstance(run, KernelRun) and run.median_ns(objective) < self.candidates.best_ns:
+            run = self._run(index, _CONFIRMING_REPEATS)
+        if isinstance(run, Failure):
+            self._fail(index, run)
+            return
         samples_ns = run.samples_ns(objective)
         if min(samples_ns) > 0:
             self._margin = max(self._margin, max(samples_ns) / min(samples_ns) - 1)
-        objective_ns = run.median_ns(objective)
-        with held_back():
-            self._journal.write(config, "complete", objective_ns=objective_ns, bound_ns=bound_ns)
-            self.candidates.record(index, objective_ns)
-        return objective_ns
+        objective_ns, latency_ns = run.median_ns(objective), run.median_ns("latency")
+        bound_ns = self.candidates.bound_ns(index)
+        with held_back():  # what is said to be kept is what is kept
+            self._journal.write(
+                config, "complete", objective_ns=objective_ns, bound_ns=bound_ns, latency_ns=latency_ns
+            )
+            self.candidates.record(index, objective_ns, latency_ns)
+
+    def _run(self, index: int, repeats: int) -> KernelRun | Failure:
+        config, least_ns = self._space.configs[index], self.candidates.least_latency_ns(index)
+        run = evaluate(self._device, self._request.workload, config, repeats, least_ns=least_ns)
+        self._succeeded |= isinstance(run, KernelRun)
+        return run
+
+    def _fail(self, index: int, failure: Failure) -> None:
+        """Keep a failure, and stop if it was the device's.
+
+        Where the device is gone and has run nothing in this process, the failure says nothing of the config.
+
+        Raises:
+            FindingError: nothing has run, and so many failed that nothing will.
+            DeviceError: the device is gone.
+        """
+        config, bound_ns = self._space.configs[index], self.candidates.bound_ns(index)
+        succeeded = self._succeeded
+        gone = self._device_gone(index) if failure.raised else None
+        if gone is None or succeeded:
+            with held_back():
+                self._journal.write(config, "failed", bound_ns=bound_ns, reason=failure.reason)
+                self.candidates.record_failure(index, failure.reason)
+        if gone is not None:
+            raise DeviceError(
+                f"{self._device.identity} runs nothing any more, not even a config that ran before: "
+                f"{gone.reason}{self._kept()}",
+                self._resumed("once the device is in order again: "),
+            )
+        if not self.candidates.measured_ns and len(self.candidates.failed) >= _HOPELESS:
+            raise self._nothing_ran()
+
+    def _device_gone(self, index: int) -> Failure | None:
+        """How another config that ran before fails now, again and again; None where it runs, or none did."""
+        known = self.candidates.fastest(but=index)
+        if known is None:
+            return None
+        failure = None
+        for _ in range(_PROBES):
+            run = self._run(known, 1)
+            failure = run if isinstance(run, Failure) and run.raised else None
+            if failure is None:
+                return None
+        return failure
+
+    def _kept(self) -> str:
+        return f"; {self.candidates.tried} trials are kept" if self._journal.study_id else ""
+
+    def _resumed(self, when: str, option: str = "") -> str:
+        """What takes the search up again, as a hint; empty where nothing is kept."""
+        study = self._journal.study_id
+        return f"{when}xstage-tune search --resume {study}{option}" if study else ""
+
+    def _nothing_ran(self) -> FindingError:
+        groups = grouped((self._space.configs[i], why) for i, why in self.candidates.failed.items())
+        reasons = "; ".join(f"{group.configs} times: {group.reason}" for group in groups[:3])
+        return FindingError(
+            f"{self._device.identity} ran none of {self.candidates.tried} configs: {reasons}",
+            self._resumed("once that is mended: ", " --retry-failed") or "xstage-tune doctor",
+        )
 
     def _adopt_finished(self) -> int:
         """Count trials of earlier runs that this one did not come to: no finished trial is lost.
@@ -258,26 +359,28 @@ class _Search:
             How many those are.
         """
         before = self.candidates.tried
-        for config, objective_ns in self._finished.items():
+        for config, known in self._finished.items():
             index = self._space.index.get(config)
             if index is not None:
-                self.candidates.record(index, objective_ns)
+                self.candidates.record(index, known.objective_ns, known.latency_ns)
+        for config, reason in self._failed_before.items():
+            index = self._space.index.get(config)
+            if index is not None:
+                self.candidates.record_failure(index, reason)
         return self.candidates.tried - before
 
-    def _result(
-        self, default: KernelConfig, heuristics: Mapping[str, KernelConfig], stopped: str | None
-    ) -> SearchResult:
-        if not self.candidates.measured_ns:
-            raise FindingError(f"{self._device.identity} ran none of the configs", "xstage-tune doctor")
-        measured = self._measure_again(default, heuristics)
-        baseline = measured[default]
-        better = (outcome for outcome in measured.values() if outcome.surely_better_than(baseline))
-        best = min(better, key=lambda outcome: outcome.objective_ns, default=baseline)
-        ties = tuple(
-            outcome
-            for outcome in measured.values()
-            if outcome.config != best.config and not best.surely_better_than(outcome)
-        )
+    def _result(self, stopped: str) -> SearchResult:
+        measured = self._measure_again()
+        candidates, space = self.candidates, self._space
+        if space.default is not None and space.default not in measured:
+            reason = candidates.failed[space.index[space.default]]
+            self._no_default = f"the default ({space.default.label}) failed: {reason}"
+        heuristics = {
+            name: measured[config] for name, config in space.heuristics.items() if config in measured
+        }
+        default = measured.get(space.default) if space.default is not None else None
+        answer = choose_answer(default, tuple(heuristics.values()), tuple(measured.values()))
+        below = candidates.below_bound()
         return SearchResult(
             study_id=self._journal.study_id,
             workload=self._request.workload.name,
@@ -286,33 +389,60 @@ class _Search:
             objective=self._request.objective,
             sampler=self._request.sampler,
             seed=self._request.seed,
-            best=best,
-            default=baseline,
-            heuristics={name: measured[config] for name, config in heuristics.items() if config in measured},
-            ties=ties,
-            bound_ns=min(self.candidates.remaining_bound_ns(), best.objective_ns),
-            evaluations=self.candidates.tried,
-            failed=len(self.candidates.failed),
+            best=answer.best,
+            default=default,
+            heuristics=heuristics,
+            ties=answer.ties,
+            bound_ns=min(candidates.remaining_bound_ns(), answer.best.objective_ns),
+            evaluations=candidates.tried,
+            failed=len(candidates.failed),
             cuts=self._cuts(),
-            stopped=stopped or "",
-            assumed=scaled_from(best.config, self._request.workload, self._request.platform),
+            stopped=stopped,
+            assumed=scaled_from(answer.best.config, self._request.workload, self._request.platform),
+            no_default=self._no_default,
+            failures=grouped((space.configs[i], reason) for i, reason in candidates.failed.items()),
+            below_bound=len(below),
+            least_part_of_bound=min(below, default=None),
+            slower=len(candidates.too_slow()),
         )
 
-    def _measure_again(
-        self, default: KernelConfig, heuristics: Mapping[str, KernelConfig]
-    ) -> dict[KernelConfig, Outcome]:
-        """The baselines and the best few, all with the same repeats; a heuristic that failed is left out."""
-        measured_ns = self.candidates.measured_ns
-        runnable = [c for c in heuristics.values() if self._space.index[c] in measured_ns]
-        limit_ns = self.candidates.best_ns * (1 + self._margin)
-        # Of equal ones the first that the ranking chose.
-        leading = sorted((i for i, ns in measured_ns.items() if ns <= limit_ns), key=measured_ns.__getitem__)
-        finalists = [default, *runnable, *(self._space.configs[i] for i in leading[:_FINALISTS])]
-        outcomes = {}
-        for config in dict.fromkeys(finalists):
-            run = self._device.run_kernel(self._request.workload, config, _FINAL_REPEATS)
-            outcomes[config] = Outcome(config, run.samples_ns(self._request.objective))
-        return outcomes
+    def _measure_again(self) -> dict[KernelConfig, Outcome]:
+        """The baselines and the best few, all with the same repeats; what fails makes room for the next.
+
+        Raises:
+            FindingError: none ran at all.
+            DeviceError: those that ran before run no more.
+        """
+        if not self.candidates.measured_ns:
+            raise self._nothing_ran()
+        outcomes: dict[int, Outcome] = {}
+        for config in self._space.baselines:
+            if self._space.index[config] in self.candidates.measured_ns:
+                self._measure_one_again(self._space.index[config], outcomes)
+        finalists: set[int] = set()
+        while len(finalists) < _FINALISTS and (index := self._next_finalist(finalists)) is not None:
+            if index in outcomes or self._measure_one_again(index, outcomes):
+                finalists.add(index)
+        if not outcomes:
+            raise self._nothing_ran()
+        return {outcome.config: outcome for outcome in outcomes.values()}
+
+    def _measure_one_again(self, index: int, outcomes: dict[int, Outcome]) -> bool:
+        """Add a config's outcome, or keep that it failed; says whether it ran."""
+        run = self._run(index, _FINAL_REPEATS)
+        if isinstance(run, Failure):
+            self._fail(index, run)
+            return False
+        config = self._space.configs[index]
+        outcomes[index] = Outcome(config, run.samples_ns(self._request.objective), run.latency_ns)
+        return True
+
+    def _next_finalist(self, chosen: set[int]) -> int | None:
+        """The best config near the best that is not yet chosen; of equal ones the first that was tried."""
+        candidates = self.candidates
+        limit_ns = candidates.best_ns * (1 + self._margin)
+        near = [i for i in candidates.eligible() if candidates.measured_ns[i] <= limit_ns and i not in chosen]
+        return min(near, key=candidates.measured_ns.__getitem__, default=None)
 
     def _cuts(self) -> tuple[Cut, ...]:
         candidates = self.candidates

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import isfinite
 from typing import Any, Protocol
 
 from xstage_tune.configs.loader import config_from_keys, config_keys
@@ -18,11 +19,19 @@ from xstage_tune.search.request import SearchRequest
 from xstage_tune.search.result import SearchResult, result_from_keys
 from xstage_tune.search.space import Space
 from xstage_tune.store.facade import Store
-from xstage_tune.store.models import Study
+from xstage_tune.store.models import Study, Trial
 from xstage_tune.workloads.schema import AttentionWorkload, MoeWorkload, Workload
 
 #: Key of a trial's ``verification`` that holds the whole result; its trial is the answer.
 _RESULT = "result"
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What a finished trial measured."""
+
+    objective_ns: float
+    latency_ns: float
 
 
 class Journal(Protocol):
@@ -30,8 +39,12 @@ class Journal(Protocol):
 
     study_id: str
 
-    def finished(self) -> Mapping[KernelConfig, float]:
-        """Objectives of the trials that an earlier run of this study finished."""
+    def finished(self) -> Mapping[KernelConfig, Measured]:
+        """What the trials that an earlier run of this study finished have measured."""
+        ...
+
+    def failed(self) -> Mapping[KernelConfig, str]:
+        """Why the configs failed that an earlier run of this study could not measure."""
         ...
 
     def write(
@@ -41,6 +54,7 @@ class Journal(Protocol):
         *,
         objective_ns: float | None = None,
         bound_ns: float | None = None,
+        latency_ns: float | None = None,
         reason: str = "",
     ) -> None:
         """Keep one trial; ``state`` is complete, pruned, failed or cut."""
@@ -60,7 +74,10 @@ class NoJournal:
 
     study_id = ""
 
-    def finished(self) -> Mapping[KernelConfig, float]:
+    def finished(self) -> Mapping[KernelConfig, Measured]:
+        return {}
+
+    def failed(self) -> Mapping[KernelConfig, str]:
         return {}
 
     def write(
@@ -70,6 +87,7 @@ class NoJournal:
         *,
         objective_ns: float | None = None,
         bound_ns: float | None = None,
+        latency_ns: float | None = None,
         reason: str = "",
     ) -> None:
         """Nothing is kept."""
@@ -88,10 +106,14 @@ class StoreJournal:
     store: Store
     study_id: str
     next_number: int = 0
-    earlier: dict[KernelConfig, float] = field(default_factory=dict)
+    measured_before: dict[KernelConfig, Measured] = field(default_factory=dict)
+    failed_before: dict[KernelConfig, str] = field(default_factory=dict)
 
-    def finished(self) -> Mapping[KernelConfig, float]:
-        return self.earlier
+    def finished(self) -> Mapping[KernelConfig, Measured]:
+        return self.measured_before
+
+    def failed(self) -> Mapping[KernelConfig, str]:
+        return self.failed_before
 
     def write(
         self,
@@ -100,9 +122,12 @@ class StoreJournal:
         *,
         objective_ns: float | None = None,
         bound_ns: float | None = None,
+        latency_ns: float | None = None,
         reason: str = "",
     ) -> None:
-        self._add(config, state, objective_ns=objective_ns, bound_ns=bound_ns, reason=reason)
+        self._add(
+            config, state, objective_ns=objective_ns, bound_ns=bound_ns, latency_ns=latency_ns, reason=reason
+        )
 
     def conclude(self, result: SearchResult) -> None:
         with held_back():  # a study with a result is finished
@@ -111,6 +136,7 @@ class StoreJournal:
                 "complete",
                 objective_ns=result.best.objective_ns,
                 bound_ns=result.bound_ns,
+                latency_ns=result.best.latency_ns,
                 verification={_RESULT: result.keys()},
             )
             self.store.studies.end(self.study_id, "finished")
@@ -147,8 +173,13 @@ def begin_study(store: Store, request: SearchRequest, space: Space, device: str)
     return StoreJournal(store, study_id)
 
 
-def resume_study(store: Store, study_id: str, request: SearchRequest, device: str) -> StoreJournal:
+def resume_study(
+    store: Store, study_id: str, request: SearchRequest, device: str, *, retry_failed: bool = False
+) -> StoreJournal:
     """Take up a study where it stopped.
+
+    Args:
+        retry_failed: whether configs that failed are run again; else their failure stands, as a time does.
 
     Raises:
         UsageError: there is no such study, or it is of another workload, platform, device, objective,
@@ -168,12 +199,32 @@ def resume_study(store: Store, study_id: str, request: SearchRequest, device: st
         )
     store.studies.take(study.id)
     trials = store.studies.trials(study.id)
-    earlier = {
-        config_from_keys(trial.params, f"study {study.id}, trial {trial.number}"): trial.objective_ns
-        for trial in trials
-        if trial.state == "complete" and trial.objective_ns is not None and not trial.verification
-    }
-    return StoreJournal(store, study.id, max((t.number for t in trials), default=-1) + 1, earlier)
+    journal = StoreJournal(store, study.id, max((t.number for t in trials), default=-1) + 1)
+    for trial in trials:  # of a config that has several, the last one counts
+        if trial.verification or trial.state not in ("complete", "failed"):
+            continue
+        config = config_from_keys(trial.params, f"study {study.id}, trial {trial.number}")
+        journal.measured_before.pop(config, None)
+        journal.failed_before.pop(config, None)
+        if trial.state == "failed":
+            if not retry_failed:
+                journal.failed_before[config] = trial.reason
+        elif (measured := _measured(trial, request)) is not None:
+            journal.measured_before[config] = measured
+    return journal
+
+
+def _measured(trial: Trial, request: SearchRequest) -> Measured | None:
+    """What a trial measured; None where that cannot be used, so that its config runs again.
+
+    Earlier versions kept times that are none, and no latency beside another objective.
+    """
+    objective_ns = trial.objective_ns
+    latency_ns = objective_ns if request.objective == "latency" else trial.latency_ns
+    if objective_ns is None or latency_ns is None:
+        return None
+    usable = isfinite(objective_ns) and isfinite(latency_ns) and objective_ns >= 0 and latency_ns > 0
+    return Measured(objective_ns, latency_ns) if usable else None
 
 
 def stored_result(store: Store, study_id: str = "latest") -> SearchResult:

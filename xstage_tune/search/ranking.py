@@ -35,6 +35,8 @@ class Ranking:
     Args:
         bound_ns: no measured objective is below it.
         predicted_ns: the expected objective.
+        least_latency_ns: no launch is over sooner, whatever the objective.
+        predicted_latency_ns: when a launch is expected to be over.
         order: indices of the configs, in the order in which to try them.
         twin: of each config, whether an equal one comes before it in the order.
         binding: the floor that makes the bound.
@@ -42,6 +44,8 @@ class Ranking:
 
     bound_ns: Floats
     predicted_ns: Floats
+    least_latency_ns: Floats
+    predicted_latency_ns: Floats
     order: Ints
     twin: NDArray[np.bool_]
     binding: tuple[str, ...]
@@ -60,7 +64,8 @@ def rank_configs(
     judge = _judge(workload, platform)
     judged = [judge(config) for config in configs]
     latency = objective == "latency"
-    bound_ns = np.array([each.floors.latency_ns if latency else 0.0 for each in judged])
+    least_latency_ns = np.array([each.floors.latency_ns for each in judged])
+    bound_ns = least_latency_ns if latency else np.zeros(len(judged))
     latency_ns = np.array([each.prediction.latency_ns for each in judged])
     stall_ns = np.array([each.prediction.stall_ns for each in judged])
     predicted_ns = latency_ns if latency else stall_ns
@@ -72,6 +77,8 @@ def rank_configs(
     return Ranking(
         bound_ns=bound_ns,
         predicted_ns=predicted_ns,
+        least_latency_ns=least_latency_ns,
+        predicted_latency_ns=latency_ns,
         order=np.concatenate((order[~twin], order[twin])),
         twin=twin[np.argsort(order)],
         binding=tuple(each.floors.binding for each in judged),

@@ -10,6 +10,7 @@ from typing import Any
 from xstage_tune.configs.loader import config_from_keys, config_keys
 from xstage_tune.configs.schema import KernelConfig
 from xstage_tune.errors import UsageError
+from xstage_tune.search.evaluation import FailureGroup
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,15 +19,23 @@ class Outcome:
 
     Args:
         config: what ran.
-        samples_ns: its repeats.
+        samples_ns: its repeats, of the objective.
+        latency_samples_ns: the same repeats' latency; empty in results of earlier versions by another
+            objective.
     """
 
     config: KernelConfig
     samples_ns: tuple[float, ...]
+    latency_samples_ns: tuple[float, ...] = ()
 
     @property
     def objective_ns(self) -> float:
         return median(self.samples_ns)
+
+    @property
+    def latency_ns(self) -> float | None:
+        """Of the launch, whatever the objective; None where it was not kept."""
+        return median(self.latency_samples_ns) if self.latency_samples_ns else None
 
     def surely_better_than(self, other: Outcome) -> bool:
         """Whether even the worst repeat is better than the other's best one."""
@@ -37,6 +46,8 @@ class Outcome:
             "config": config_keys(self.config),
             "objective_ns": self.objective_ns,
             "samples_ns": list(self.samples_ns),
+            "latency_ns": self.latency_ns,
+            "latency_samples_ns": list(self.latency_samples_ns),
         }
 
 
@@ -65,16 +76,22 @@ class SearchResult:
         device: what ran the configs.
         objective: ``latency`` or ``stall``.
         sampler, seed: of the search.
-        best: the answer: the default where nothing surely beats it.
-        default: the baseline, always evaluated.
+        best: the answer: the baseline where nothing surely beats it.
+        default: what the answer has to beat, always evaluated; None where it failed or none fits.
         heuristics: today's choices by name, always evaluated.
         ties: configs that the repeats cannot tell from ``best``.
         bound_ns: no config that was not evaluated is below it; at most the best one's objective.
-        evaluations: distinct configs that ran.
-        failed: of them, those that the device could not run.
+        evaluations: distinct configs that were run.
+        failed: of them, those that failed or returned times that are none.
         cuts: what was not evaluated, and why.
         stopped: why the search ended.
         assumed: what the answer's time rests on that nobody measured; None for nothing.
+        no_default: why there is no default to compare with; empty where there is one.
+        failures: of those that failed, grouped by reason; empty in results of earlier versions.
+        below_bound: configs whose launch took less than its lower bound: the platform's figures are too low
+            for this device, and the bound does not hold.
+        least_part_of_bound: the least measured part of such a bound; None where there is none.
+        slower: configs that could not be the answer because their launch takes longer than the baseline's.
     """
 
     study_id: str
@@ -85,7 +102,7 @@ class SearchResult:
     sampler: str
     seed: int
     best: Outcome
-    default: Outcome
+    default: Outcome | None
     heuristics: Mapping[str, Outcome]
     ties: tuple[Outcome, ...]
     bound_ns: float
@@ -94,10 +111,50 @@ class SearchResult:
     cuts: tuple[Cut, ...]
     stopped: str
     assumed: str | None = None
+    no_default: str = ""
+    failures: tuple[FailureGroup, ...] = ()
+    below_bound: int = 0
+    least_part_of_bound: float | None = None
+    slower: int = 0
+
+    @property
+    def baseline(self) -> Outcome | None:
+        """What the answer is compared with: the default, else the best heuristic that ran."""
+        if self.default is not None:
+            return self.default
+        return min(self.heuristics.values(), key=lambda one: one.objective_ns, default=None)
+
+    @property
+    def named(self) -> tuple[Outcome, ...]:
+        """The answer, the default where there is one, and the heuristics."""
+        default = () if self.default is None else (self.default,)
+        return (self.best, *default, *self.heuristics.values())
+
+    @property
+    def beats_baseline(self) -> bool:
+        """Whether the answer is surely better than what it is compared with; True without any."""
+        return self.baseline is None or self.best.surely_better_than(self.baseline)
 
     @property
     def beats_default(self) -> bool:
-        return self.best.surely_better_than(self.default)
+        """Whether the answer is surely better than the default; False without one."""
+        return self.default is not None and self.best.surely_better_than(self.default)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What a user must know before the answer is used, each in one line."""
+        found = []
+        if self.no_default:
+            compared = "the best of today's heuristics" if self.heuristics else "nothing"
+            found.append(f"{self.no_default}; the answer was compared with {compared}")
+        if self.least_part_of_bound is not None:
+            part = 100 * self.least_part_of_bound
+            found.append(
+                f"{self.below_bound} configs ran faster than their lower bound, one in {part:.1f}% of it: "
+                f"the bound does not hold, since the figures of platform {self.platform} are too low for "
+                f"{self.device}"
+            )
+        return tuple(found)
 
     @property
     def above_bound(self) -> float | None:
@@ -115,7 +172,7 @@ class SearchResult:
             "sampler": self.sampler,
             "seed": self.seed,
             "best": self.best.keys(),
-            "default": self.default.keys(),
+            "default": None if self.default is None else self.default.keys(),
             "heuristics": {name: outcome.keys() for name, outcome in self.heuristics.items()},
             "ties": [outcome.keys() for outcome in self.ties],
             "beats_default": self.beats_default,
@@ -127,6 +184,12 @@ class SearchResult:
             "cut_details": [asdict(cut) for cut in self.cuts],
             "stopped": self.stopped,
             "assumed": self.assumed,
+            "no_default": self.no_default,
+            "failures": [asdict(group) for group in self.failures],
+            "below_bound": self.below_bound,
+            "least_part_of_bound": self.least_part_of_bound,
+            "slower": self.slower,
+            "warnings": list(self.warnings),
         }
 
 
@@ -138,7 +201,10 @@ def result_from_keys(keys: Mapping[str, Any], origin: str) -> SearchResult:
     """
 
     def outcome(data: Mapping[str, Any]) -> Outcome:
-        return Outcome(config_from_keys(data["config"], origin), tuple(data["samples_ns"]))
+        samples_ns = tuple(data["samples_ns"])
+        earlier = samples_ns if keys["objective"] == "latency" else ()
+        latency_ns = tuple(data.get("latency_samples_ns", earlier))
+        return Outcome(config_from_keys(data["config"], origin), samples_ns, latency_ns)
 
     plain = ("study_id", "workload", "platform", "device", "objective", "sampler", "seed", "bound_ns",
              "evaluations", "failed", "stopped")  # fmt: skip
@@ -146,11 +212,17 @@ def result_from_keys(keys: Mapping[str, Any], origin: str) -> SearchResult:
         return SearchResult(
             **{name: keys[name] for name in plain},
             best=outcome(keys["best"]),
-            default=outcome(keys["default"]),
+            default=None if keys["default"] is None else outcome(keys["default"]),
             heuristics={name: outcome(data) for name, data in keys["heuristics"].items()},
             ties=tuple(outcome(data) for data in keys["ties"]),
             cuts=tuple(Cut(**cut) for cut in keys["cut_details"]),
-            assumed=keys.get("assumed"),  # studies of earlier versions do not say
+            # Studies of earlier versions do not say the rest.
+            assumed=keys.get("assumed"),
+            no_default=keys.get("no_default", ""),
+            failures=tuple(FailureGroup(**group) for group in keys.get("failures", ())),
+            below_bound=keys.get("below_bound", 0),
+            least_part_of_bound=keys.get("least_part_of_bound"),
+            slower=keys.get("slower", 0),
         )
     except (KeyError, TypeError) as error:
         raise UsageError(f"{origin}: not the result of a search: {error}") from None

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, get_args
 
 from xstage_tune.configs.architecture import architecture_of
-from xstage_tune.configs.attention_budget import BUILT_KV_SPLITS
+from xstage_tune.configs.attention_budget import BUILT_KV_SPLITS, HEAD_DIM_LIMIT
 from xstage_tune.configs.defaults import default_config, heuristic_configs
 from xstage_tune.configs.megamoe_budget import OPERAND_SWIZZLE_BYTES
 from xstage_tune.configs.resources import check_config
@@ -49,12 +49,24 @@ class Space:
         axes: values of each axis, in order; ordered where they are numbers.
         configs: those that fit, in the order of the axes.
         infeasible: the rest, by the first limit that each breaks.
+        default: what a tuned config has to beat; None where none fits.
+        no_default: why there is none; empty where there is one.
+        heuristics: what today's libraries would run, by name.
     """
 
     axes: Mapping[str, tuple[Value, ...]]
     configs: tuple[KernelConfig, ...]
     infeasible: tuple[Infeasible, ...]
     index: Mapping[KernelConfig, int] = field(repr=False)
+    default: KernelConfig | None = None
+    no_default: str = ""
+    heuristics: Mapping[str, KernelConfig] = field(default_factory=dict)
+
+    @property
+    def baselines(self) -> tuple[KernelConfig, ...]:
+        """The default and the heuristics, which are evaluated whatever their bound."""
+        default = () if self.default is None else (self.default,)
+        return (*default, *self.heuristics.values())
 
     @property
     def size(self) -> int:
@@ -89,6 +101,8 @@ def build_space(
     infeasible = tuple(broken[name] for name in sorted(broken))
     if not fitting:
         binding = max(infeasible, key=lambda cut: cut.configs)
+        if binding.limit_name == HEAD_DIM_LIMIT:
+            default_config(workload, platform)  # knows which head dims there are
         raise UsageError(
             f"no config of '{workload.name}' fits '{platform.name}': {binding.configs} of "
             f"{sum(cut.configs for cut in infeasible)} break the limit of {binding.limit_name}; "
@@ -96,14 +110,32 @@ def build_space(
             "change the workload's shape (--set), or take another platform",
         )
     index = {config: i for i, config in enumerate(fitting)}
-    return Space(chosen, tuple(fitting), infeasible, index)
+    default, no_default = _default(workload, platform)
+    heuristics = _heuristics(workload, platform)
+    return Space(chosen, tuple(fitting), infeasible, index, default, no_default, heuristics)
+
+
+def _default(workload: Workload, platform: PlatformProfile) -> tuple[KernelConfig | None, str]:
+    """The default, or why none fits."""
+    try:
+        return default_config(workload, platform), ""
+    except UsageError as error:
+        return None, error.message
+
+
+def _heuristics(workload: Workload, platform: PlatformProfile) -> dict[str, KernelConfig]:
+    """Today's choices; none where their tiles do not fit."""
+    try:
+        return heuristic_configs(workload, platform)
+    except UsageError:
+        return {}
 
 
 def default_axes(workload: Workload, platform: PlatformProfile) -> dict[str, tuple[Value, ...]]:
     """The axes of a workload: usual tile sizes, and whatever the default and the heuristics use.
 
     Raises:
-        UsageError: as :func:`~xstage_tune.configs.defaults.default_config`.
+        UsageError: the platform has no compute section, or an unknown architecture.
     """
     flavours = tuple(sorted({point.flavour for point in platform.issue}))
     if isinstance(workload, MoeWorkload):
@@ -119,7 +151,8 @@ def default_axes(workload: Workload, platform: PlatformProfile) -> dict[str, tup
             "tile_order": get_args(TileOrder),
         }
     axes["store_flavour"] = flavours
-    known = [default_config(workload, platform), *heuristic_configs(workload, platform).values()]
+    default, _ = _default(workload, platform)
+    known = [*([] if default is None else [default]), *_heuristics(workload, platform).values()]
     for params in map(params_of, known):
         for name, value in params.items():
             if value not in axes[name]:

@@ -14,11 +14,12 @@ from statistics import geometric_mean, median
 from typing import Any
 
 from xstage_tune.configs.defaults import interleaved_config
-from xstage_tune.devices.kernels import KernelDevice
+from xstage_tune.devices.kernels import KernelDevice, KernelRun
 from xstage_tune.errors import RunInterrupted
 from xstage_tune.platforms.schema import PlatformProfile
 from xstage_tune.progress import Progress
 from xstage_tune.search.driver import NoProgress, run_search
+from xstage_tune.search.evaluation import evaluate
 from xstage_tune.search.journal import begin_study
 from xstage_tune.search.request import SearchRequest
 from xstage_tune.search.result import Outcome, SearchResult
@@ -49,21 +50,25 @@ class SuiteOptions:
 
 @dataclass(frozen=True, slots=True)
 class Ratios:
-    """Of speedups."""
+    """Of speedups; None where there are none."""
 
-    geomean: float
-    median: float
-    max: float
-    min: float
+    geomean: float | None = None
+    median: float | None = None
+    max: float | None = None
+    min: float | None = None
 
     @classmethod
-    def of(cls, values: Sequence[float]) -> Ratios:
+    def of(cls, speedups: Sequence[float | None]) -> Ratios:
+        """Of those that are known."""
+        values = [speedup for speedup in speedups if speedup is not None]
+        if not values:
+            return cls()
         return cls(geometric_mean(values), median(values), max(values), min(values))
 
 
 @dataclass(frozen=True, slots=True)
 class SuiteRow:
-    """One configuration; times are medians. ``study_id`` is its search, in the store."""
+    """One configuration; times are medians, None of what failed. ``study_id`` is its search, in the store."""
 
     study_id: str
     model: str
@@ -71,25 +76,25 @@ class SuiteRow:
     precision: str
     routing: str
     tokens_per_rank: int
-    wave_ns: float
-    interleaved_ns: float
-    heuristics_ns: float  # the faster of today's two
+    wave_ns: float | None
+    interleaved_ns: float | None
+    heuristics_ns: float | None  # the faster of today's two
     tuned_ns: float
     bound_ns: float
     tuned: str
     evaluations: int
 
     @property
-    def interleaved_over_wave(self) -> float:
-        return self.wave_ns / self.interleaved_ns
+    def interleaved_over_wave(self) -> float | None:
+        return _speedup(self.wave_ns, self.interleaved_ns)
 
     @property
-    def tuned_over_wave(self) -> float:
-        return self.wave_ns / self.tuned_ns
+    def tuned_over_wave(self) -> float | None:
+        return _speedup(self.wave_ns, self.tuned_ns)
 
     @property
-    def tuned_over_heuristics(self) -> float:
-        return self.heuristics_ns / self.tuned_ns
+    def tuned_over_heuristics(self) -> float | None:
+        return _speedup(self.heuristics_ns, self.tuned_ns)
 
     def keys(self) -> dict[str, Any]:
         ratios = ("interleaved_over_wave", "tuned_over_wave", "tuned_over_heuristics")
@@ -136,6 +141,10 @@ class SuiteResult:
                 "tuned_over_heuristics": asdict(self.tuned_over_heuristics),
             },
         }
+
+
+def _speedup(slower_ns: float | None, faster_ns: float | None) -> float | None:
+    return None if slower_ns is None or faster_ns is None else slower_ns / faster_ns
 
 
 def paper_84_workloads() -> Iterator[tuple[str, str, MoeWorkload]]:
@@ -202,10 +211,12 @@ def _row(
     result: SearchResult,
 ) -> SuiteRow:
     config = interleaved_config(workload, platform)
-    interleaved = Outcome(config, device.run_kernel(workload, config, _REPEATS).samples_ns("latency"))
+    run = evaluate(device, workload, config, _REPEATS, least_ns=0.0)
+    interleaved = Outcome(config, run.latency_ns, run.latency_ns) if isinstance(run, KernelRun) else None
     # A search of few trials may not have come to what the suite compares it with.
-    evaluated = (result.best, result.default, *result.heuristics.values(), interleaved)
+    evaluated = (*result.named, *(() if interleaved is None else (interleaved,)))
     tuned = min(evaluated, key=lambda outcome: outcome.objective_ns)
+    heuristics_ns = (outcome.objective_ns for outcome in result.heuristics.values())
     return SuiteRow(
         study_id=result.study_id,
         model=model,
@@ -213,9 +224,9 @@ def _row(
         precision=workload.precision,
         routing=routing,
         tokens_per_rank=workload.tokens_per_rank,
-        wave_ns=result.default.objective_ns,
-        interleaved_ns=interleaved.objective_ns,
-        heuristics_ns=min(outcome.objective_ns for outcome in result.heuristics.values()),
+        wave_ns=result.default.objective_ns if result.default else None,
+        interleaved_ns=interleaved.objective_ns if interleaved else None,
+        heuristics_ns=min(heuristics_ns, default=None),
         tuned_ns=tuned.objective_ns,
         bound_ns=min(result.bound_ns, tuned.objective_ns),
         tuned=tuned.config.label,

@@ -12,7 +12,7 @@ from xstage_tune.store.dialects import lock_schema
 from xstage_tune.store.location import Location
 
 #: The newest migration in ``store/versions``.
-HEAD_REVISION = "0003"
+HEAD_REVISION = "0004"
 
 _version = Table(VERSION_TABLE, MetaData(), Column("version_num", String(32), primary_key=True))
 

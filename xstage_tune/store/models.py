@@ -239,6 +239,7 @@ class Trial(Base):
     params: Mapped[dict[str, Any]]
     objective_ns: Mapped[float | None]
     bound_ns: Mapped[float | None]
+    latency_ns: Mapped[float | None]  # of the launch, whatever the objective; NULL in trials of before 0004
     reason: Mapped[str]  # why it was cut, pruned or failed; empty otherwise
     verification: Mapped[dict[str, Any] | None]
     created_at: Mapped[Utc]

@@ -22,6 +22,7 @@ FIT = {"drain_bytes_per_s": 52.6e9, "knee": float("inf")}
 PARAMS = {"block_m": 128}
 CONFIG = {"kind": "megamoe", "block_m": 128}
 MEASURED = {"makespan_ns": 123.5, "issue_mean_ns": None}
+LATENCY_NS = 742.5
 
 
 def main() -> None:
@@ -52,7 +53,13 @@ def write_content(store: Store) -> None:
         seed=0,
     )
     store.studies.add_trial(
-        study, number=0, state="complete", params=PARAMS, objective_ns=float("nan"), run_id=run.id
+        study,
+        number=0,
+        state="complete",
+        params=PARAMS,
+        objective_ns=float("nan"),
+        latency_ns=LATENCY_NS,
+        run_id=run.id,
     )
     store.studies.add_export(study, format="json", path="best.json", sha256="ef")
     store.studies.end(study, "finished")
