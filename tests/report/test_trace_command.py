@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
+
+import numpy as np
 
 from tests.conftest import RunCli
 from tests.h200 import H200
@@ -110,12 +113,36 @@ def test_a_studys_answer_is_traced_with_both_roles_and_its_queue(
     run = Simulations(study.workload, study.platform).case(study.answer).run
     threads = set(names(trace, "thread_name").values())
     assert {"CTA 0 mainloop", "CTA 0 issue"} <= threads
-    issues = [event for event in slices(trace, pid=2) if event["name"] == "issue"]
-    assert len(issues) == run.streams.tiles
+    assert {"Linear-1 mainloop", "Linear-2 mainloop"} <= {event["name"] for event in slices(trace, pid=2)}
+    issues = Counter(event["name"] for event in slices(trace, pid=2) if "issue" in event["name"])
+    assert issues.total() == run.streams.tiles
+    assert issues["Linear-2 issue, remote stores"] == np.count_nonzero(run.streams.remote_bytes)
+    assert issues["Linear-1 issue, local stores"] > 0
+    assert issues["Linear-1 issue, remote stores"] == 0
     whole = slices(trace, pid=1)[0]
     assert whole["dur"] * 1e3 <= run.makespan_ns + 1
     queue = [event["args"]["bytes"] for event in trace["traceEvents"] if event["ph"] == "C"]
     assert 0 < max(queue) <= run.peak_occupancy_bytes + 1
+
+
+def test_an_emulations_tiles_are_told_apart(run_cli: RunCli, own_store: Path, tmp_path: Path) -> None:
+    asked = ("-w", "megamoe/deepseek-v4-flash", "--set", "tokens=64", "-p", "h200-host")
+    schedules = ("--schedule", "wave", "--schedule", "alternating", "--repeats", "1")
+    emulated = run_cli("emulate", *asked, *schedules, "--device", "simulator", "--format", "json")
+    assert emulated.exit_code == 0
+    file = tmp_path / "run.json.gz"
+    assert run_cli("trace", "--run", "latest", "-o", str(file)).exit_code == 0
+    trace = read_trace(file)
+    assert_loads_in_perfetto(trace)
+    with Store.open(own_store) as store:
+        launches = store.launches(store.run().id)
+    for launch, whole in zip(launches, slices(trace, pid=1), strict=True):
+        begin, end = whole["ts"], whole["ts"] + whole["dur"]
+        inside = [event for event in slices(trace, pid=2) if begin <= event["ts"] <= end]
+        issues = Counter(event["name"] for event in inside if "issue" in event["name"])
+        assert issues.keys() == {"Linear-1 issue, local stores", "Linear-2 issue, remote stores"}
+        assert issues.total() == launch.point.tiles  # type: ignore[union-attr]
+        assert {event["name"] for event in inside} >= {"Linear-1 mainloop", "Linear-2 mainloop"}
 
 
 def test_a_launch_of_a_study_is_refused(kept: Kept, run_cli: RunCli, tmp_path: Path) -> None:

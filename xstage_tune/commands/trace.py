@@ -74,7 +74,7 @@ def _of_run(store: Store, run_id: str, only: int | None) -> tuple[list[TracedLau
 
     run = find_run(store, run_id)
     about = {"run": run.id, "argv": run.argv, "tool": f"xstage-tune {run.tool_version}", "host": run.host}
-    return traced_run(store.launches(run.id), only), about
+    return traced_run(run, store.launches(run.id), only), about
 
 
 def _of_study(store: Store, study_id: str, platform: str | None) -> tuple[list[TracedLaunch], dict[str, Any]]:

@@ -8,6 +8,7 @@ from typing import get_args
 
 from xstage_tune.configs.defaults import fitting_stages, schedule_of_kind
 from xstage_tune.configs.schema import AttentionConfig, KernelConfig, MegaMoeConfig, Schedule, ScheduleKind
+from xstage_tune.devices.fused_launch import FusedLaunch, fused_launch
 from xstage_tune.devices.fused_skeleton import fused_skeleton
 from xstage_tune.devices.skeletons import Skeleton
 from xstage_tune.emulation.request import EmulationRequest, ScheduleName
@@ -61,6 +62,17 @@ def skeleton_of(case: EmulationCase, request: EmulationRequest) -> Skeleton:
         dependencies=request.dependencies,
         completion_coupled=request.completion_coupled,
         remote=case.remote,
+    )
+
+
+def launch_of(case: EmulationCase, request: EmulationRequest) -> FusedLaunch:
+    """The tiles of a case; raises as ``fused_launch``."""
+    return fused_launch(
+        case.workload,
+        case.config,
+        request.platform,
+        given=request.given,
+        dependencies=request.dependencies,
     )
 
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from xstage_tune.devices.fused_launch import FusedLaunch, fused_launch
+from xstage_tune.devices.fused_launch import FusedLaunch
+from xstage_tune.emulation.cases import launch_of
 from xstage_tune.emulation.result import CaseResult, EmulationResult
 from xstage_tune.report.emulation_figure import distribution_figure, sweep_figure
 from xstage_tune.report.emulation_tables import emulation_tables
@@ -84,7 +85,7 @@ def _first_tables(launches: Sequence[StoredLaunch]) -> dict[str, SpanTable]:
 
 def _span_blocks(result: EmulationResult, tables: dict[str, SpanTable]) -> Iterator[Block]:
     shown = [
-        _Shown(one, tables[one.case.label], _launch(result, one))
+        _Shown(one, tables[one.case.label], launch_of(one.case, result.request))
         for one in result.cases
         if one.case.label in tables and one.case.remote
     ]
@@ -147,14 +148,3 @@ class _Shown:
 def _timelines(result: EmulationResult, shown: Sequence[_Shown]) -> Plate:
     panels = tuple(each.lanes(key) for key, each in zip("ab", shown, strict=False))
     return Plate("What a few SMs did", f"first launch of each schedule; {result.device}", panels)
-
-
-def _launch(result: EmulationResult, one: CaseResult) -> FusedLaunch:
-    request = result.request
-    return fused_launch(
-        one.case.workload,
-        one.case.config,
-        request.platform,
-        given=request.given,
-        dependencies=request.dependencies,
-    )

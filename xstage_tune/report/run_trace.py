@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from xstage_tune.configs.attention_budget import WARPGROUP_ROWS
 from xstage_tune.devices.simulator.traces import occupancy, pipeline_spans
+from xstage_tune.devices.skeleton_recording import EMULATION
+from xstage_tune.emulation.cases import cases_of, launch_of
+from xstage_tune.emulation.request import request_from_keys
 from xstage_tune.errors import UsageError
 from xstage_tune.report.format import byte_count, duration
 from xstage_tune.report.simulated import Simulations
+from xstage_tune.report.span_names import TileKinds
 from xstage_tune.report.study_case import StudyCase
 from xstage_tune.report.trace_file import Counter, TracedLaunch
 from xstage_tune.spans import SpanTable
@@ -39,7 +43,7 @@ def find_run(store: Store, run_id: str) -> Run:
     return run
 
 
-def traced_run(launches: Sequence[StoredLaunch], only: int | None) -> list[TracedLaunch]:
+def traced_run(run: Run, launches: Sequence[StoredLaunch], only: int | None) -> list[TracedLaunch]:
     """The launches of a run that may have recorded spans, or the one of number ``only``.
 
     Raises:
@@ -60,13 +64,15 @@ def traced_run(launches: Sequence[StoredLaunch], only: int | None) -> list[Trace
             f"{what} {launches[0].run_id} recorded no spans: checks and timed replays do not",
             "leave out --launch to trace those that did" if others else "profile again",
         )
-    return [_traced(launch) for launch in recorded]
+    tiles = _emulated_tiles(run)
+    return [_traced(launch, tiles) for launch in recorded]
 
 
 def traced_answer(study: StudyCase) -> TracedLaunch:
     """The simulated launch of a study's answer, with its queue."""
     answer = study.answer
-    run = Simulations(study.workload, study.platform).case(answer).run
+    case = Simulations(study.workload, study.platform).case(answer)
+    run = case.run
     queue = occupancy(run, _OCCUPANCY_SAMPLES)
     table = pipeline_spans(run)
     return TracedLaunch(
@@ -75,11 +81,46 @@ def traced_answer(study: StudyCase) -> TracedLaunch:
         spans=len(table.spans),
         tables=lambda: {0: table},
         least_ns=run.end_ns,
+        tiles=TileKinds(run.streams.first, run.streams.remote_bytes > 0, case.linear2),
         counters=(Counter("queue occupancy", "bytes", queue.time_ns, queue.value),),
     )
 
 
-def _traced(launch: StoredLaunch) -> TracedLaunch:
+def _emulated_tiles(run: Run) -> Callable[[StoredLaunch], TileKinds | None]:
+    """Of a launch of an emulation: its tiles, made anew once for a case.
+
+    None for another kind of launch, of a request that this version does not read, and of other tiles than it
+    would run: their spans keep the names of their kinds.
+    """
+    if run.kind != EMULATION.command:
+        return lambda _: None
+    try:
+        request = request_from_keys(run.parameters, f"run {run.id}")
+        cases = {case.label: case for case in cases_of(request)}
+    except UsageError:
+        return lambda _: None
+
+    @cache
+    def of_case(label: str) -> TileKinds | None:
+        case = cases.get(label)
+        if case is None:
+            return None
+        launch = launch_of(case, request)
+        return TileKinds(
+            launch.streams.first, (launch.streams.remote_bytes > 0) & case.remote, launch.linear2
+        )
+
+    def of_launch(launch: StoredLaunch) -> TileKinds | None:
+        point = launch.point
+        if not isinstance(point, SkeletonPoint) or (tiles := of_case(point.label)) is None:
+            return None
+        as_run = (tiles.first.size - 1, tiles.remote.size) == (point.producers, point.tiles)
+        return tiles if as_run else None
+
+    return of_launch
+
+
+def _traced(launch: StoredLaunch, tiles_of: Callable[[StoredLaunch], TileKinds | None]) -> TracedLaunch:
     point = launch.point
     args: dict[str, Any] = {
         **asdict(point),
@@ -95,6 +136,7 @@ def _traced(launch: StoredLaunch) -> TracedLaunch:
         spans=launch.span_count(),
         tables=partial(_tables, launch),
         lanes_per_cta=_lanes_per_cta(launch),
+        tiles=tiles_of(launch),
     )
 
 

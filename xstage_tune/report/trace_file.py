@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from xstage_tune.files import whole_file
 from xstage_tune.report.figure import Floats
+from xstage_tune.report.span_names import NAMES, TileKinds, name_numbers
 from xstage_tune.spans import SpanKind, SpanTable
 
 _PAUSE_NS = 10_000  # between launches, so that they can be told apart
@@ -29,12 +30,6 @@ _LEAST_SPANS = 500  # of a launch: fewer are no two of every role of 132 SMs, an
 _LAUNCHES_PID = 1
 _FIRST_RANK_PID = 2
 _ROLES = 16  # a CTA has at most so many: a span record has 4 bits for it
-_NAMES = {
-    SpanKind.ISSUE: "issue",
-    SpanKind.MAINLOOP: "mainloop",
-    SpanKind.STAGING_STALL: "staging stall",
-    SpanKind.DEPENDENCY_WAIT: "dependency wait",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +47,10 @@ class TracedLaunch:
     """One launch: its name and arguments, its spans by rank, and what was traced beside them.
 
     ``tables`` is called when the launch is written, so that a long run is never in memory as a whole;
-    ``spans`` is how many they hold. Where lanes are of warpgroups, the ``lanes_per_cta`` of a CTA follow each
-    other; None where they are of roles, in CTAs of one lane. The launch lasts until its last span has ended,
-    and ``least_ns`` where its stores drain longer.
+    ``spans`` is how many they hold. ``tiles`` are those of every rank, None where they are not known.
+    Where lanes are of warpgroups, the ``lanes_per_cta`` of a CTA follow each other; None where they are of
+    roles, in CTAs of one lane. The launch lasts until its last span has ended, and ``least_ns`` where its
+    stores drain longer.
     """
 
     name: str
@@ -64,6 +60,7 @@ class TracedLaunch:
     counters: tuple[Counter, ...] = ()
     lanes_per_cta: int | None = None
     least_ns: float = 0.0
+    tiles: TileKinds | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +141,7 @@ class _Trace:
         yield _metadata("thread_name", _LAUNCHES_PID, 1, "launch")
         start_ns = 0
         for launch in launches:
-            spans = _flatten(launch.tables())
+            spans = _flatten(launch.tables(), launch.tiles)
             last_ns = int((spans["begin_ns"] + spans["duration_ns"]).max(initial=0))
             length_ns = max(last_ns, round(launch.least_ns))
             yield _slice(_LAUNCHES_PID, 1, launch.name, start_ns, length_ns, _json(launch.args))
@@ -176,11 +173,11 @@ class _Trace:
 #: A span of any rank of a launch, in whole ns after the launch.
 _FLAT_DTYPE = np.dtype([
     ("begin_ns", "<i8"), ("duration_ns", "<i8"), ("pid", "<i4"), ("lane", "<i4"),
-    ("role", "u1"), ("kind", "u1"), ("index", "<u4"), ("sm_id", "<u2"),
+    ("role", "u1"), ("kind", "u1"), ("name", "u1"), ("index", "<u4"), ("sm_id", "<u2"),
 ])  # fmt: skip
 
 
-def _flatten(tables: Mapping[int, SpanTable]) -> NDArray[np.void]:
+def _flatten(tables: Mapping[int, SpanTable], tiles: TileKinds | None) -> NDArray[np.void]:
     """All spans of a launch by begin, and before a span the one that holds it.
 
     Spans of a lane whose clock stood have no place in time and are left out.
@@ -191,6 +188,7 @@ def _flatten(tables: Mapping[int, SpanTable]) -> NDArray[np.void]:
         part = np.empty(len(table.spans), _FLAT_DTYPE)
         for name in ("lane", "role", "kind", "index"):
             part[name] = table.spans[name]
+        part["name"] = name_numbers(table.spans, tiles)
         part["begin_ns"] = np.rint(table.begin_ns(), where=placed, out=np.zeros(placed.size))
         part["duration_ns"] = (
             np.rint(table.end_ns(), where=placed, out=np.zeros(placed.size)) - part["begin_ns"]
@@ -203,10 +201,9 @@ def _flatten(tables: Mapping[int, SpanTable]) -> NDArray[np.void]:
 
 
 def _slices(spans: NDArray[np.void], start_ns: int) -> Iterator[str]:
-    for begin_ns, duration_ns, pid, lane, role, kind, index, sm_id in spans.tolist():
+    for begin_ns, duration_ns, pid, lane, role, _, name, index, sm_id in spans.tolist():
         args = f'{{"index":{index},"sm":{sm_id}}}'
-        name = _NAMES[SpanKind(kind)]
-        yield _slice(pid, _thread(lane, role), name, start_ns + begin_ns, duration_ns, args)
+        yield _slice(pid, _thread(lane, role), NAMES[name], start_ns + begin_ns, duration_ns, args)
 
 
 def _samples(counter: Counter, start_ns: int) -> Iterator[str]:
