@@ -3,7 +3,8 @@
     python benchmarks/lookup.py [--exports 64] [--calls 2000]
 
 The bundle holds one MoE layer for many numbers of tokens, and an attention. Each figure is over single calls:
-an exact match, a nearest one, and the choice of schedule for the tokens of 32 local experts.
+an exact match, a nearest one, a default that was worked out before, and the choice of schedule for the tokens
+of 32 local experts.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ import numpy as np
 import xstage_tune
 from xstage_tune.configs.defaults import default_config
 from xstage_tune.configs.schema import MegaMoeConfig
+from xstage_tune.devices.kernel_identity import kernel_sha256
+from xstage_tune.export.default_terms import default_terms
 from xstage_tune.export.record import PlatformIdentity, Provenance, TunedConfig, TunedObjective
 from xstage_tune.export.schedule_model import schedule_model
 from xstage_tune.platforms.loader import load_platform
@@ -60,10 +63,18 @@ def export_of(workload: Workload, platform: PlatformProfile) -> TunedConfig:
             gpu=platform.gpu.name,
             architecture=platform.gpu.architecture,
             path=platform.path,
+            gpu_identity=platform.gpu.identity,
         ),
         schedule_model=schedule_model(workload, platform, config) if moe else None,
+        default_terms=default_terms(platform),
         provenance=Provenance(
-            study_id="benchmark", created_at="", tool_version="", sampler="", seed=0, workload_sha256=""
+            study_id="benchmark",
+            created_at="",
+            tool_version=xstage_tune.__version__,
+            sampler="",
+            seed=0,
+            workload_sha256="",
+            kernel_sha256=kernel_sha256(workload.kind, emulated=False),
         ),
     )
 
@@ -103,13 +114,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     exact = workloads[options.exports // 2]
     nearest = load_workload(LAYER, ["tokens_per_rank=1000"])
+    far = load_workload(LAYER, ["tokens_per_rank=1"])
+    gpu = bundle.gpu
     tokens = np.random.default_rng(0).multinomial(49_152, np.full(32, 1 / 32))
     figures = {
         "exports": len(workloads),
         "load_ms": round(load_ms, 1),
-        "lookup_exact": time_calls(lambda: xstage_tune.lookup(bundle, exact), options.calls),
-        "lookup_nearest": time_calls(lambda: xstage_tune.lookup(bundle, nearest), options.calls),
-        "choose_schedule": time_calls(lambda: xstage_tune.choose_schedule(bundle, tokens), options.calls),
+        "lookup_exact": time_calls(lambda: xstage_tune.lookup(bundle, exact, gpu=gpu), options.calls),
+        "lookup_nearest": time_calls(lambda: xstage_tune.lookup(bundle, nearest, gpu=gpu), options.calls),
+        "lookup_default": time_calls(lambda: xstage_tune.lookup(bundle, far, gpu=gpu), options.calls),
+        "choose_schedule": time_calls(
+            lambda: xstage_tune.choose_schedule(bundle, tokens, gpu=gpu), options.calls
+        ),
         "limits_us": {"lookup": LOOKUP_LIMIT_US, "choose_schedule": CHOICE_LIMIT_US},
     }
     print(json.dumps(figures, indent=2))

@@ -5,8 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import xstage_tune
 from xstage_tune.configs.defaults import default_config
 from xstage_tune.configs.schema import MegaMoeConfig
+from xstage_tune.devices.kernel_identity import kernel_sha256
+from xstage_tune.export.default_terms import default_terms
 from xstage_tune.export.record import TunedConfig
 from xstage_tune.export.schedule_model import schedule_model
 from xstage_tune.platforms.loader import load_platform
@@ -61,17 +64,27 @@ def tuned(
                 "gpu": at.gpu.name,
                 "architecture": at.gpu.architecture,
                 "path": at.path,
+                "gpu_identity": at.gpu.identity.model_dump(),
             },
             "schedule_model": model.model_dump() if model else None,
+            "default_terms": default_terms(at).model_dump(),
             "provenance": {
                 "study_id": "study-1",
                 "created_at": "2026-01-01T00:00:00.000000Z",
-                "tool_version": "0.1.0",
+                "tool_version": xstage_tune.__version__,
                 "sampler": "tpe",
                 "seed": 7,
                 "workload_sha256": "cd" * 32,
+                "kernel_sha256": kernel_sha256(profile.kind, emulated=objective.get("basis") == "emulated"),
             },
         }
+    )
+
+
+def changed(export: TunedConfig, **sections: dict[str, Any]) -> TunedConfig:
+    """The export with other values under keys of its sections."""
+    return export.model_copy(
+        update={name: getattr(export, name).model_copy(update=keys) for name, keys in sections.items()}
     )
 
 

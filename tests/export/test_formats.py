@@ -11,13 +11,15 @@ from typing import Any
 
 import pytest
 
-from tests.export.cases import FLASH, WAN, tuned
+import xstage_tune
+from tests.export.cases import FLASH, WAN, changed, tuned
 from xstage_tune.devices.cuda.compiler import compile_kernel
 from xstage_tune.export.formats import render
 from xstage_tune.export.header import to_header
 from xstage_tune.export.history import History, TrialRecord, to_kernel_tuner, to_t4
 from xstage_tune.export.names import ExportFormat
 from xstage_tune.export.record import TunedConfig, tuned_from_keys
+from xstage_tune.platforms.loader import load_platform
 
 #: A value of every schedule, and one config that failed and one that could not be built.
 TRIALS = (
@@ -104,6 +106,23 @@ def test_header_compiles_as_cpp17_and_has_the_values(
     if "schedule" in config:
         program += "static_assert(kSchedule == Schedule::wave && kLeadRows == 0 && kExpertsPerWave > 0);\n"
         program += "static_assert(kPlacement == Placement::even);\n"
+    assert complaints(compiler, program, tmp_path) == ""
+
+
+@pytest.mark.parametrize("compiler", COMPILERS)
+def test_a_header_says_what_it_is_for(compiler: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XSTAGE_CACHE_DIR", str(tmp_path / "cache"))
+    export = tuned(WAN, platform=load_platform("h200-peer"))
+    kernels = export.provenance.kernel_sha256
+    assert len(kernels) == 64
+    odd = changed(export, platform={"gpu": 'NVIDIA "H200"\\'})
+    (tmp_path / "tuned.h").write_text(to_header(odd))
+    program = f"""#include "tuned.h"
+using namespace xstage_tuned::{WAN.replace("/", "_").replace("-", "_").replace(".", "_")};
+static_assert(kGpuSms == 132 && kTokens == {export.workload.tokens});
+static_assert(kGpu[0] == 'N' && sizeof(kToolVersion) == {len(xstage_tune.__version__) + 1});
+static_assert(sizeof(kKernelSha256) == 65 && kKernelSha256[0] == '{kernels[0]}');
+"""
     assert complaints(compiler, program, tmp_path) == ""
 
 

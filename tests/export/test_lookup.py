@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 import subprocess
 import sys
 import time
@@ -12,7 +14,7 @@ import pytest
 import tomli_w
 
 import xstage_tune
-from tests.export.cases import FLASH, WAN, tuned, write
+from tests.export.cases import FLASH, WAN, changed, tuned, write
 from xstage_tune.errors import UsageError
 from xstage_tune.export.bundle import Bundle
 from xstage_tune.platforms.loader import load_platform
@@ -74,9 +76,8 @@ def test_nearest_tokens_as_a_ratio_and_more_of_two_as_close(
     tmp_path: Path, asked: int, expected: int
 ) -> None:
     exports = {f"t{n}": tuned(FLASH, f"tokens_per_rank={n}") for n in (256, 1024, 4096)}
-    found = xstage_tune.lookup(
-        bundle_of(tmp_path, **exports), load_workload(FLASH, [f"tokens_per_rank={asked}"])
-    )
+    asked_for = load_workload(FLASH, [f"tokens_per_rank={asked}"])
+    found = xstage_tune.lookup(bundle_of(tmp_path, **exports), asked_for, max_token_ratio=math.inf)
     assert (found.match, tokens_of(found)) == ("nearest", expected)
     assert found.differs == ("tokens_per_rank",)
 
@@ -152,6 +153,22 @@ def test_a_broken_export_is_named(tmp_path: Path, name: str, text: str, message:
     assert name in caught.value.message
 
 
+def test_a_key_of_a_newer_version_is_named_with_that_version(tmp_path: Path) -> None:
+    keys = changed(tuned(FLASH), provenance={"tool_version": "7.0.0"}).keys()
+    keys["config"]["warp_split"] = 2
+    (tmp_path / "newer.json").write_text(json.dumps(keys))
+    with pytest.raises(UsageError, match=r"newer\.json: unknown key 'config\.warp_split'") as caught:
+        xstage_tune.load_bundle(tmp_path)
+    assert "7.0.0" in caught.value.hint
+
+
+def test_an_export_of_before_identities_were_kept_is_read(tmp_path: Path) -> None:
+    keys = tuned(FLASH).keys()
+    del keys["default_terms"], keys["platform"]["gpu_identity"], keys["provenance"]["kernel_sha256"]
+    (tmp_path / "old.json").write_text(json.dumps(keys))
+    assert xstage_tune.lookup(tmp_path, FLASH).match == "exact"
+
+
 def test_an_empty_folder_says_how_to_fill_it(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no export in") as caught:
         xstage_tune.load_bundle(tmp_path)
@@ -174,6 +191,27 @@ def test_a_lookup_is_fast(tmp_path: Path) -> None:
 
 def test_importing_the_package_loads_nothing() -> None:
     program = "import sys, xstage_tune; print(sorted({'numpy', 'pydantic', 'json'} & set(sys.modules)))"
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "[]"
+
+
+HEAVY = {
+    *("numba", "scipy", "optuna", "sqlalchemy", "alembic", "torch", "cuda"),
+    *("rich", "typer", "jinja2", "dask", "distributed"),
+}
+
+
+@pytest.mark.parametrize("tokens", [64, 8192], ids=["default", "exact"])
+def test_a_lookup_loads_nothing_that_a_server_does_not_need(tmp_path: Path, tokens: int) -> None:
+    """Neither does a choice of schedule, and asking the machine for its GPU."""
+    write(tmp_path, "flash", tuned(FLASH))
+    program = (
+        "import sys, xstage_tune\n"
+        f"bundle = xstage_tune.load_bundle({str(tmp_path)!r})\n"
+        f"found = xstage_tune.lookup(bundle, {FLASH!r}, tokens={tokens})\n"
+        f"xstage_tune.choose_schedule(bundle, [{tokens * 6 // 32}] * 32)\n"
+        f"print(sorted({HEAVY} & set(sys.modules)))"
+    )
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == "[]"
 

@@ -15,14 +15,18 @@ import xstage_tune
 from tests.conftest import RunCli
 from tests.export.cases import FLASH, WAN
 from xstage_tune.configs.defaults import default_config
+from xstage_tune.devices.kernel_identity import kernel_sha256
+from xstage_tune.devices.kernels import EMULATION_ON
 from xstage_tune.platforms.loader import load_platform, save_platform
 from xstage_tune.search.journal import StoreJournal, begin_study
 from xstage_tune.search.request import SearchRequest
 from xstage_tune.search.result import Outcome, SearchResult
 from xstage_tune.search.space import Space, build_space
 from xstage_tune.store.facade import Store
+from xstage_tune.store.models import Study
 from xstage_tune.workloads.loader import load_workload
 
+SEARCHED_BY = xstage_tune.__version__
 LAYER = load_workload(FLASH, ["tokens_per_rank=4096"])
 PLATFORM = load_platform("paper-nvlink5")
 REQUEST = SearchRequest(LAYER, PLATFORM, seed=3)
@@ -111,6 +115,41 @@ def test_json_export_has_answer_bound_default_and_identities(
     assert found["provenance"]["workload_sha256"] == study.workload_sha256
     assert found["provenance"]["study_id"] == journal.study_id
     assert found["provenance"]["tool_version"] == xstage_tune.__version__
+
+
+def test_an_export_says_by_what_it_was_searched_not_exported(
+    run_cli: RunCli, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    searched(store, f"{EMULATION_ON}NVIDIA H200, kernels 0")
+    monkeypatch.setattr(xstage_tune, "__version__", "9.9.9")
+    run_cli("export", "-o", str(tmp_path / "tuned.json"))
+    provenance = json.loads((tmp_path / "tuned.json").read_text())["provenance"]
+    assert provenance["tool_version"] == SEARCHED_BY != "9.9.9"
+    assert provenance["kernel_sha256"] == kernel_sha256("moe", emulated=True)
+    found = xstage_tune.lookup(tmp_path / "tuned.json", LAYER, gpu=PLATFORM.gpu.identity)
+    assert found.match == "stale"
+
+
+def test_a_study_of_before_that_was_kept_says_nothing(run_cli: RunCli, store: Store, tmp_path: Path) -> None:
+    journal = searched(store)
+    with store._database.writing() as session:
+        study = session.get(Study, journal.study_id)
+        assert study is not None
+        study.space = {
+            key: value for key, value in study.space.items() if key not in ("tool_version", "kernel_sha256")
+        }
+    assert run_cli("export", "-o", str(tmp_path / "tuned.json")).exit_code == 0
+    found = xstage_tune.lookup(tmp_path / "tuned.json", LAYER, gpu=PLATFORM.gpu.identity)
+    assert found.match == "exact"
+    assert any("tool" in text for text in found.unchecked)
+
+
+def test_an_export_carries_what_the_default_rests_on(run_cli: RunCli, store: Store, tmp_path: Path) -> None:
+    searched(store)
+    run_cli("export", "--format", "toml", "-o", str(tmp_path / "tuned.toml"))
+    far = load_workload(FLASH, ["tokens_per_rank=16"])
+    found = xstage_tune.lookup(tmp_path, far, gpu=PLATFORM.gpu.identity)
+    assert (found.match, found.config) == ("default", default_config(far, PLATFORM))
 
 
 def test_an_export_is_found_by_the_lookup(run_cli: RunCli, store: Store, tmp_path: Path) -> None:

@@ -12,6 +12,9 @@ from xstage_tune.workloads.schema import Workload
 #: ``latency``: time of the launch. ``stall``: time that a Tensor Core role waits, mean over the SMs.
 Objective = Literal["latency", "stall"]
 
+#: How the identity of a device that runs skeletons begins.
+EMULATION_ON = "emulation on "
+
 
 @dataclass(frozen=True, slots=True)
 class KernelRun:

@@ -1,48 +1,62 @@
 """Exports in a folder, or one in a file, and the lookup of a workload in them while a model is being served.
 
-The rule of :meth:`Bundle.lookup`: the export of exactly this workload, else the *nearest* export of the same
-layer. The same layer means equal hidden and intermediate sizes, experts, top-k, EP degree and precision, or
-equal heads, head size, degree and dtype; another layer's config is never given. Nearest are first those that
-share most of what else a profile says (routing, shared experts, remote fraction), then those whose tokens are
-closest as a ratio; of two as close, the one with more tokens.
+The rule of :meth:`Bundle.lookup`, whose answer always says which of these it is:
+
+1. Only exports of the same layer are looked at: equal hidden and intermediate sizes, experts, top-k, EP
+   degree and precision, or equal heads, head size, degree and dtype. Without one it is an error: another
+   layer's config is never given.
+2. Of these the nearest: first those that share most of what else a profile says (routing, shared experts,
+   remote fraction), then those whose tokens are closest as a ratio; of two as close, that with more tokens.
+3. ``default``: the default config of the layer for the asked tokens, where the nearest was tuned on another
+   GPU (its times say nothing of this one), for tokens further off than the limit, or could not run for this
+   workload. On another GPU it is the default for that GPU's SMs, where their number is known, within the
+   limits of an SM of the export's architecture.
+4. ``stale``: the nearest, but found by another version of the tool, or for other kernel sources. The GPU is
+   the one that it was tuned on, and it fits the limits that the installed version knows, so it is given;
+   whether it is still the best nobody measured: tune again.
+5. ``nearest``: the nearest, of other tokens within the limit, or other routing and so on.
+6. ``exact``: tuned for this workload, here, by this version, for these kernels, as far as each is known.
+   What is not known of either side is not compared, and listed as ``unchecked``.
 """
 
 from __future__ import annotations
 
 import json
-import math
 import tomllib
 from bisect import bisect_left
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from numpy.typing import ArrayLike
 
-from xstage_tune.configs.schema import KernelConfig
+from xstage_tune.configs.schema import KernelConfig, MegaMoeConfig
 from xstage_tune.errors import UsageError
+from xstage_tune.export.default_terms import Defaults
+from xstage_tune.export.identity import compare_gpu, compare_tool, identified
+from xstage_tune.export.match import Lookup, Match, ScheduleChoice
 from xstage_tune.export.record import FORMAT, TunedConfig, tuned_from_keys
-from xstage_tune.export.schedule_choice import ScheduleChoice, choose, whole_tokens
+from xstage_tune.export.schedule_choice import choose, whole_tokens
+from xstage_tune.export.token_distance import (
+    MAX_TOKEN_RATIO,
+    distance,
+    require_ratio,
+    token_ratio,
+    tokens_key,
+    tokens_of,
+)
+from xstage_tune.platforms.identity import GpuIdentity
 from xstage_tune.profile_files import read_text
 from xstage_tune.user_folders import expanded
 from xstage_tune.workloads.schema import MoeWorkload, Workload
 
-Match = Literal["exact", "nearest"]
-
 _Key = tuple[Hashable, ...]
 
+#: Of a platform; what more is known of its GPU depends on the version that exported.
+_TELLS_PLATFORMS_APART = ("name", "sha256", "gpu", "architecture", "path")
+
 _READERS: dict[str, Callable[[str], Any]] = {".json": json.loads, ".toml": tomllib.loads}
-
-
-@dataclass(frozen=True, slots=True)
-class Lookup:
-    """What a lookup found: the config to run, how well it fits, and the whole export behind it."""
-
-    config: KernelConfig
-    match: Match
-    differs: tuple[str, ...]  # keys of the workload that the export was not tuned for
-    source: TunedConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +68,13 @@ class _Ladder:
 
     @classmethod
     def of(cls, exports: list[TunedConfig]) -> _Ladder:
-        ordered = sorted(exports, key=lambda export: _tokens(export.workload))
-        return cls(tuple(_tokens(export.workload) for export in ordered), tuple(ordered))
+        ordered = sorted(exports, key=lambda export: tokens_of(export.workload))
+        return cls(tuple(tokens_of(export.workload) for export in ordered), tuple(ordered))
 
     def nearest(self, tokens: int) -> TunedConfig:
         above = bisect_left(self.tokens, tokens)
         around = range(max(0, above - 1), min(above + 1, len(self.tokens)))
-        return self.exports[min(around, key=lambda rung: _distance(self.tokens[rung], tokens))]
+        return self.exports[min(around, key=lambda rung: distance(self.tokens[rung], tokens))]
 
 
 _Variants = Mapping[_Key, _Ladder]
@@ -74,13 +88,75 @@ class Bundle:
     exports: tuple[TunedConfig, ...]
     _layers: Mapping[_Key, _Variants]
     _moe_layers: tuple[_Variants, ...]
+    _defaults: Defaults
 
-    def lookup(self, workload: Workload) -> Lookup:
+    @property
+    def gpu(self) -> GpuIdentity:
+        """The GPU that the exports were tuned on, as far as they say."""
+        known = (export.platform for export in self.exports if export.platform.gpu_identity)
+        return next(known, self.exports[0].platform).identity
+
+    def lookup(
+        self,
+        workload: Workload,
+        *,
+        gpu: GpuIdentity | str | None = None,
+        max_token_ratio: float | None = None,
+    ) -> Lookup:
         """The config for a workload, by the rule of this module.
 
+        Args:
+            gpu: to run on, or the driver's name of it; by default the one that this process sees.
+            max_token_ratio: how many times the tokens asked for may be those of a tuned config, or the other
+                way round; by default :data:`~xstage_tune.export.token_distance.MAX_TOKEN_RATIO`.
+
         Raises:
-            UsageError: the bundle has no export of this layer.
+            UsageError: the bundle has no export of this layer, or the limit is below 1; or the default is to
+                be returned, and none fits, or exports of an older version do not carry what it rests on.
         """
+        return self._judged(workload, self._nearest(workload), gpu, max_token_ratio)
+
+    def default_config(self, workload: Workload) -> KernelConfig:
+        """The default config of a layer on the bundle's platform, whether it has an export or not.
+
+        Raises:
+            UsageError: none fits, or exports of an older version do not carry what it rests on.
+        """
+        return self._defaults.config(workload)
+
+    def choose_schedule(
+        self,
+        tokens_per_expert: ArrayLike,
+        workload: Workload | None = None,
+        *,
+        gpu: GpuIdentity | str | None = None,
+        max_token_ratio: float | None = None,
+    ) -> ScheduleChoice:
+        """The schedule for a rank's tokens, from the export that :meth:`lookup` gives for ``workload``.
+
+        Without a workload the bundle must hold one MoE layer, and is asked for as many tokens a rank as this
+        rank received, over top-k.
+
+        Args:
+            tokens_per_expert: tokens of each expert on this rank, ``[local_experts]``.
+            gpu, max_token_ratio: as of :meth:`lookup`.
+
+        Raises:
+            UsageError: the tokens do not fit the layer, it is not clear which layer is meant, or as
+                :meth:`lookup`.
+        """
+        tokens = whole_tokens(tokens_per_expert)
+        if workload is None:
+            nearest, workload = self._of_received(int(tokens.sum()))
+        else:
+            nearest = self._nearest(workload)
+        found = self._judged(workload, nearest, gpu, max_token_ratio)
+        weighed = choose(nearest, tokens)
+        if found.match == "default" and isinstance(found.config, MegaMoeConfig):
+            return ScheduleChoice(found.config.schedule, None, None, found)
+        return ScheduleChoice(weighed.schedule, weighed.stall_saved_ns, weighed.locality_cost_ns, found)
+
+    def _nearest(self, workload: Workload) -> TunedConfig:
         variants = self._layers.get(_layer_key(workload))
         if variants is None:
             names = ", ".join(sorted({export.workload.name for export in self.exports}))
@@ -88,39 +164,51 @@ class Bundle:
                 f"no export for the layer of '{workload.name}' among those of '{self.platform}'",
                 f"tune it: xstage-tune search --workload {workload.name}; there are: {names}",
             )
-        asked, tokens = _variant_key(workload), _tokens(workload)
+        asked = _variant_key(workload)
         ladder = variants.get(asked)
         if ladder is not None:
-            nearest = ladder.nearest(tokens)
-            if _tokens(nearest.workload) == tokens:
-                return Lookup(nearest.config, "exact", (), nearest)
-        else:
-            nearest = _of_nearest_variant(variants, asked, tokens)
-        return Lookup(nearest.config, "nearest", _differences(workload, nearest.workload), nearest)
+            return ladder.nearest(tokens_of(workload))
+        return _of_nearest_variant(variants, asked, tokens_of(workload))
 
-    def choose_schedule(
-        self, tokens_per_expert: ArrayLike, workload: Workload | None = None
-    ) -> ScheduleChoice:
-        """The schedule for a rank's tokens, from the export that :meth:`lookup` gives for ``workload``.
-
-        Without a workload the bundle must hold one MoE layer, and its export for the nearest number of
-        tokens is taken.
-
-        Args:
-            tokens_per_expert: tokens of each expert on this rank, ``[local_experts]``.
-
-        Raises:
-            UsageError: the tokens do not fit the layer, or it is not clear which layer is meant.
-        """
-        if workload is not None:
-            return choose(self.lookup(workload).source, tokens_per_expert)
+    def _of_received(self, received: int) -> tuple[TunedConfig, Workload]:
+        """The export whose ranks receive, on average, about as many tokens; its layer with that many."""
         if len(self._moe_layers) != 1:
             raise UsageError(
                 f"the bundle holds {len(self._moe_layers)} MoE layers, so it is not clear which one is meant",
                 "give the workload too",
             )
-        tokens = whole_tokens(tokens_per_expert)
-        return choose(_of_received(self._moe_layers[0], int(tokens.sum())), tokens)
+        ladders = list(self._moe_layers[0].values())
+        layer = ladders[0].exports[0].workload
+        assert isinstance(layer, MoeWorkload)
+        tokens = max(1, received // layer.top_k)
+        nearest = _of_nearest_tokens(ladders, tokens)
+        return nearest, nearest.workload.model_copy(update={tokens_key(layer): tokens})
+
+    def _judged(
+        self,
+        asked: Workload,
+        nearest: TunedConfig,
+        gpu: GpuIdentity | str | None,
+        max_token_ratio: float | None,
+    ) -> Lookup:
+        """The answer that the nearest export allows."""
+        here = identified(gpu)
+        on, by = compare_gpu(nearest.platform, here), compare_tool(nearest)
+        differs = _differences(asked, nearest.workload)
+        too_far = _too_far(asked, nearest.workload, max_token_ratio)
+        unfit = [*on.differences, *too_far]
+        if not unfit and (differs or by.differences):
+            problem = self._defaults.problem(nearest.config, asked)
+            unfit += [f"the tuned config cannot run: {problem}"] if problem else []
+        others = [key for key in differs if not too_far or key != tokens_key(asked)]
+        reasons = (*unfit, *by.differences, *_tuned_for(others, asked, nearest.workload))
+        unchecked = (*on.unchecked, *by.unchecked)
+        if unfit:
+            sms = here.sm_count if here is not None and on.differences else None
+            config = self._defaults.config(asked, sms)
+            return Lookup(config, "default", differs, reasons, unchecked, nearest)
+        match: Match = "stale" if by.differences else "nearest" if differs else "exact"
+        return Lookup(nearest.config, match, differs, reasons, unchecked, nearest)
 
 
 def load_bundle(path: str | Path, *, platform: str | None = None) -> Bundle:
@@ -170,13 +258,13 @@ def _require_one_platform(found: Mapping[Path, TunedConfig]) -> None:
     """
     (first_path, first), *others = found.items()
     for path, tuned in others:
-        if tuned.platform == first.platform:
-            continue
         differing = [
             f"{key} {getattr(first.platform, key)} and {getattr(tuned.platform, key)}"
-            for key in type(tuned.platform).model_fields
+            for key in _TELLS_PLATFORMS_APART
             if getattr(first.platform, key) != getattr(tuned.platform, key)
         ]
+        if not differing:
+            continue
         raise UsageError(
             f"{first_path.name} and {path.name} are for different platforms: {'; '.join(differing)}",
             "keep one folder for each, or load one with platform=NAME",
@@ -188,7 +276,7 @@ def _indexed(found: Mapping[Path, TunedConfig]) -> Bundle:
     groups: dict[_Key, dict[_Key, list[TunedConfig]]] = {}
     for path, tuned in found.items():
         layer, variant = _layer_key(tuned.workload), _variant_key(tuned.workload)
-        other = paths.setdefault((layer, variant, _tokens(tuned.workload)), path)
+        other = paths.setdefault((layer, variant, tokens_of(tuned.workload)), path)
         if other is not path:
             raise UsageError(
                 f"{other.name} and {path.name} both hold a config for '{tuned.workload.name}'",
@@ -201,7 +289,11 @@ def _indexed(found: Mapping[Path, TunedConfig]) -> Bundle:
         for layer, variants in groups.items()
     }
     moe = dict.fromkeys(_layer_key(tuned.workload) for tuned in exports if tuned.schedule_model)
-    return Bundle(exports[0].platform.name, exports, layers, tuple(layers[layer] for layer in moe))
+    platform = exports[0].platform
+    terms = next((tuned.default_terms for tuned in exports if tuned.default_terms), None)
+    return Bundle(
+        platform.name, exports, layers, tuple(layers[layer] for layer in moe), Defaults(platform, terms)
+    )
 
 
 def _of_nearest_variant(variants: _Variants, asked: _Key, tokens: int) -> TunedConfig:
@@ -213,22 +305,9 @@ def _of_nearest_variant(variants: _Variants, asked: _Key, tokens: int) -> TunedC
     )
 
 
-def _of_received(variants: _Variants, received: int) -> TunedConfig:
-    """The export whose ranks receive, on average, about as many tokens."""
-    ladders = list(variants.values())
-    layer = ladders[0].exports[0].workload
-    assert isinstance(layer, MoeWorkload)
-    return _of_nearest_tokens(ladders, max(1, received // layer.top_k))
-
-
 def _of_nearest_tokens(ladders: Iterable[_Ladder], tokens: int) -> TunedConfig:
     nearest = (ladder.nearest(tokens) for ladder in ladders)
-    return min(nearest, key=lambda export: _distance(_tokens(export.workload), tokens))
-
-
-def _distance(found: int, asked: int) -> tuple[float, int]:
-    """As a ratio; of two as close the one with more tokens comes first."""
-    return abs(math.log(found / asked)), -found
+    return min(nearest, key=lambda export: distance(tokens_of(export.workload), tokens))
 
 
 def _layer_key(workload: Workload) -> _Key:
@@ -257,12 +336,39 @@ def _variant_key(workload: Workload) -> _Key:
 _VARIANT_NAMES = {"moe": ("routing", "shared_experts", "remote_fraction"), "attention": ("remote_fraction",)}
 
 
-def _tokens(workload: Workload) -> int:
-    return workload.tokens_per_rank if isinstance(workload, MoeWorkload) else workload.tokens
-
-
 def _differences(asked: Workload, found: Workload) -> tuple[str, ...]:
-    tokens = "tokens_per_rank" if isinstance(asked, MoeWorkload) else "tokens"
     pairs = zip(_VARIANT_NAMES[asked.kind], _variant_key(asked), _variant_key(found), strict=True)
     differing = tuple(name for name, a, b in pairs if a != b)
-    return (*differing, tokens) if _tokens(asked) != _tokens(found) else differing
+    return (*differing, tokens_key(asked)) if tokens_of(asked) != tokens_of(found) else differing
+
+
+def _too_far(asked: Workload, found: Workload, max_token_ratio: float | None) -> tuple[str, ...]:
+    """That the tokens are too far off; nothing where they are not.
+
+    Raises:
+        UsageError: the limit is below 1.
+    """
+    most = MAX_TOKEN_RATIO if max_token_ratio is None else max_token_ratio
+    require_ratio(most)
+    ours, theirs = tokens_of(found), tokens_of(asked)
+    ratio = token_ratio(ours, theirs)
+    if ratio <= most:
+        return ()
+    limit = f"{ratio:.4g} times off, beyond the limit of {most:g} times"
+    return (f"tuned for {tokens_key(found)} {ours}, asked for {theirs}: {limit}",)
+
+
+def _tuned_for(differs: Iterable[str], asked: Workload, found: Workload) -> Iterator[str]:
+    """What each differing key was tuned for."""
+    for key in differs:
+        yield f"tuned for {key} {_in_words(found, key)}, asked for {_in_words(asked, key)}"
+
+
+def _in_words(workload: Workload, key: str) -> str:
+    if key == tokens_key(workload):
+        return str(tokens_of(workload))
+    if key == "routing" and isinstance(workload, MoeWorkload):
+        routing = workload.routing
+        given = (f"{name} {getattr(routing, name)}" for name in ("alpha", "seed"))
+        return " ".join([routing.kind, *(text for text in given if not text.endswith("None"))])
+    return str(_variant_key(workload)[_VARIANT_NAMES[workload.kind].index(key)])

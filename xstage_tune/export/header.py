@@ -10,6 +10,7 @@ from typing import get_args
 from xstage_tune.configs.schema import OutputStaging, Placement, ScheduleKind, TileOrder
 from xstage_tune.devices.base import StoreFlavour
 from xstage_tune.export.record import TunedConfig
+from xstage_tune.export.token_distance import tokens_key, tokens_of
 from xstage_tune.report.emit import to_json
 from xstage_tune.report.format import duration
 from xstage_tune.search.space import CONDITIONAL, PLACEMENT, SCHEDULE, params_of
@@ -30,7 +31,9 @@ def to_header(tuned: TunedConfig) -> str:
     An inline namespace within keeps headers of equal names apart: those of other keys of the workload, or of
     another platform. Code that includes only one of them need not name it.
 
-    A parameter of a schedule that is not the config's is 0.
+    A parameter of a schedule that is not the config's is 0. ``kGpu``, its ``kGpuSms``, ``kToolVersion`` and
+    ``kKernelSha256`` say what it was tuned on and for: 0 or empty where that is not known. No lookup checks
+    them for code that includes the header.
     """
     lines = [
         "#pragma once",
@@ -71,6 +74,11 @@ def _comment(tuned: TunedConfig) -> Iterator[str]:
             yield f"{name} sha256 {sha256}"
 
 
+def _quoted(text: str) -> str:
+    """``text`` within a string literal."""
+    return _one_line(text).replace('"', "'")
+
+
 def _one_line(text: str) -> str:
     """``text`` without what would end a line comment, or carry it on to the next line."""
     return " ".join(text.replace("\\", "/").split())
@@ -79,6 +87,11 @@ def _one_line(text: str) -> str:
 def _constants(tuned: TunedConfig) -> Iterator[str]:
     yield f'inline constexpr char kWorkload[] = "{tuned.workload.name}";'
     yield f'inline constexpr char kPlatform[] = "{tuned.platform.name}";'
+    yield f'inline constexpr char kGpu[] = "{_quoted(tuned.platform.gpu)}";'
+    yield f"inline constexpr int kGpuSms = {tuned.platform.identity.sm_count or 0};"
+    yield f'inline constexpr char kToolVersion[] = "{_quoted(tuned.provenance.tool_version)}";'
+    yield f'inline constexpr char kKernelSha256[] = "{_quoted(tuned.provenance.kernel_sha256)}";'
+    yield f"inline constexpr int k{_pascal(tokens_key(tuned.workload))} = {tokens_of(tuned.workload)};"
     yield f"inline constexpr bool kMeasured = {str(tuned.objective.basis == 'measured').lower()};"
     params = params_of(tuned.config)
     if SCHEDULE in params:

@@ -7,9 +7,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+import xstage_tune
 from xstage_tune.configs.schema import AttentionConfig, MegaMoeConfig
 from xstage_tune.devices.base import StorePath
+from xstage_tune.errors import UsageError
 from xstage_tune.platforms.identity import GpuIdentity
+from xstage_tune.platforms.schema import PlatformProfile
 from xstage_tune.profile_files import check_profile
 from xstage_tune.profile_types import Count, Finite, NonNegative, Positive, Strict, Tally, Whole
 from xstage_tune.workloads.schema import AttentionWorkload, MoeWorkload
@@ -91,11 +94,13 @@ class Provenance(Strict):
 
     study_id: str
     created_at: str
+    #: By which the study was begun; empty where an older version searched, which did not keep it.
     tool_version: str
     sampler: str
     seed: Whole
     workload_sha256: str
-    #: Hash of the kernels' sources; empty where none ran.
+    #: Of the sources that ``devices.kernel_identity`` names, when the study was begun; empty where it names
+    #: none, or an older version searched.
     kernel_sha256: str = ""
 
 
@@ -109,6 +114,8 @@ class TunedConfig(Strict):
     workload: Annotated[MoeWorkload | AttentionWorkload, Field(discriminator="kind")]
     platform: PlatformIdentity
     schedule_model: ScheduleModel | None = None  # of a MoE layer
+    #: What of the platform its default configs rest on; exports of older versions lack it.
+    default_terms: PlatformProfile | None = None
     provenance: Provenance
 
     def keys(self) -> dict[str, Any]:
@@ -122,4 +129,14 @@ def tuned_from_keys(keys: dict[str, Any], path: Path) -> TunedConfig:
     Raises:
         UsageError: they break the schema; names the file and the key.
     """
-    return check_profile(TunedConfig, keys, str(path))
+    try:
+        return check_profile(TunedConfig, keys, str(path))
+    except UsageError as error:
+        provenance = keys.get("provenance")
+        by = provenance.get("tool_version") if isinstance(provenance, dict) else None
+        if not by or by == xstage_tune.__version__:
+            raise
+        update = (
+            f"exported by xstage-tune {by}, this is {xstage_tune.__version__}: update it, or export again"
+        )
+        raise UsageError(error.message, "; ".join(filter(None, (error.hint, update)))) from None

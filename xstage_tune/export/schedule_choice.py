@@ -36,13 +36,12 @@ _TIE_FRACTION = 0.02
 
 
 @dataclass(frozen=True, slots=True)
-class ScheduleChoice:
+class WeighedSchedule:
     """A schedule, and the two costs that decided; both are predicted."""
 
     schedule: Schedule
     stall_saved_ns: float  # of the Tensor Cores by interleaving, for each SM
     locality_cost_ns: float  # of interleaving over the wave schedule
-    source: TunedConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +62,7 @@ class _Load:
         return self.total_rows * row_ns / model.sms
 
 
-def choose(tuned: TunedConfig, tokens_per_local_expert: ArrayLike) -> ScheduleChoice:
+def choose(tuned: TunedConfig, tokens_per_local_expert: ArrayLike) -> WeighedSchedule:
     """Choose for one rank's tokens.
 
     Raises:
@@ -85,7 +84,7 @@ def choose(tuned: TunedConfig, tokens_per_local_expert: ArrayLike) -> ScheduleCh
         schedule = Schedule(kind="interleaved", lead_rows=model.lead_rows, placement=placement)
     else:
         schedule = Schedule(kind="wave", experts_per_wave=model.experts_per_wave, placement=placement)
-    return ScheduleChoice(schedule, saved, cost, tuned)
+    return WeighedSchedule(schedule, saved, cost)
 
 
 def _interleave(gain_ns: float, mainloop_ns: float, tuned_kind: ScheduleKind) -> bool:

@@ -6,10 +6,11 @@ import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 
-import xstage_tune
 from xstage_tune.configs.loader import config_from_keys
 from xstage_tune.configs.schema import KernelConfig, MegaMoeConfig
+from xstage_tune.devices.kernels import EMULATION_ON
 from xstage_tune.errors import UsageError
+from xstage_tune.export.default_terms import default_terms
 from xstage_tune.export.formats import render
 from xstage_tune.export.history import History, TrialRecord
 from xstage_tune.export.names import ExportFormat
@@ -31,8 +32,6 @@ from xstage_tune.store.models import Study, Trial
 from xstage_tune.workloads.schema import MoeWorkload
 
 _SIMULATOR = "simulator"
-#: How the identity of a device that runs skeletons begins.
-_EMULATION = "emulation on "
 #: The lookup and Kernel Tuner know their files by these endings.
 _SUFFIXES = {ExportFormat.JSON: ".json", ExportFormat.TOML: ".toml", ExportFormat.KERNEL_TUNER: ".json"}
 
@@ -95,13 +94,15 @@ def study_history(store: Store, study: Study, platform: PlatformProfile) -> Hist
             if isinstance(workload, MoeWorkload) and isinstance(result.best.config, MegaMoeConfig)
             else None
         ),
+        default_terms=default_terms(platform),
         provenance=Provenance(
             study_id=study.id,
             created_at=study.created_at,
-            tool_version=xstage_tune.__version__,
+            tool_version=study.space.get("tool_version", ""),
             sampler=study.sampler,
             seed=study.seed,
             workload_sha256=study.workload_sha256,
+            kernel_sha256=study.space.get("kernel_sha256", ""),
         ),
     )
     return History(tuned, tuple(_trials(result, store.studies.trials(study.id))))
@@ -110,7 +111,7 @@ def study_history(store: Store, study: Study, platform: PlatformProfile) -> Hist
 def _basis(device: str) -> ResultBasis:
     if device == _SIMULATOR:
         return "predicted"
-    return "emulated" if device.startswith(_EMULATION) else "measured"
+    return "emulated" if device.startswith(EMULATION_ON) else "measured"
 
 
 def _objective(study: Study, result: SearchResult) -> TunedObjective:

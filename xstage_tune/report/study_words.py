@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from xstage_tune.audit.prediction import VISIBILITY_LATENCY
+from xstage_tune.devices.kernels import EMULATION_ON
 from xstage_tune.platforms import queries
 from xstage_tune.platforms.schema import PlatformProfile
 from xstage_tune.report.format import byte_count, duration, percent, rate
@@ -54,7 +55,7 @@ def search_words(study: StudyCase) -> str:
 def _ran(device: str) -> str:
     if device == "simulator":
         return "simulated"
-    return device if device.startswith("emulation on ") else f"measured on {device}"
+    return device if device.startswith(EMULATION_ON) else f"measured on {device}"
 
 
 def remote_fraction(workload: Workload) -> float:

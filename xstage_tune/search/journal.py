@@ -7,8 +7,11 @@ from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any, Protocol
 
+import xstage_tune
 from xstage_tune.configs.loader import config_from_keys, config_keys
 from xstage_tune.configs.schema import KernelConfig
+from xstage_tune.devices.kernel_identity import kernel_sha256
+from xstage_tune.devices.kernels import EMULATION_ON
 from xstage_tune.errors import UsageError
 from xstage_tune.interrupts import held_back
 from xstage_tune.platforms.loader import load_platform
@@ -164,6 +167,8 @@ def begin_study(store: Store, request: SearchRequest, space: Space, device: str)
             "workload": request.workload.model_dump(mode="json", exclude_none=True),
             "platform": request.platform.model_dump(mode="json", exclude_none=True),
             "tolerance": request.tolerance,
+            "tool_version": xstage_tune.__version__,
+            "kernel_sha256": kernel_sha256(request.workload.kind, emulated=device.startswith(EMULATION_ON)),
             "trials": request.trials,
             "axes": {name: list(values) for name, values in space.axes.items()},
             "configs": len(space.configs),

@@ -41,12 +41,11 @@ from xstage_tune.devices.cuda.driver import synchronize
 from xstage_tune.devices.cuda.gpu import Gpu
 from xstage_tune.devices.cuda.graph_timing import GraphsInTurn, ReplayGraph, elapsed_ns
 from xstage_tune.devices.cuda.serial_a2a import SERIAL, STORE_KERNEL, SerialA2A
-from xstage_tune.devices.cuda.sources import hash_sources, kernels_root, read_sources
+from xstage_tune.devices.cuda.sources import ATTENTION_SOURCE, hash_sources, kernels_root, read_sources
 from xstage_tune.spans import SpanTable
 
 Outcome = TypeVar("Outcome")
 
-ATTENTION_SOURCE = "attention_a2a/attention.cu"
 #: What one attention kernel does, each with its own build.
 _ATTENTIONS: tuple[Implementation, ...] = (*RECORDING, *RECORDING.values())
 #: A launch computes at no less than this rate, and stores no slower; the rest is for starting and queueing.

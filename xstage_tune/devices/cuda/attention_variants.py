@@ -12,6 +12,7 @@ from xstage_tune.configs.attention_budget import (
 )
 from xstage_tune.configs.schema import AttentionConfig, OutputStaging, TileOrder
 from xstage_tune.devices.base import StoreFlavour
+from xstage_tune.devices.cuda.sources import ATTENTION_SOURCE
 from xstage_tune.devices.cuda.variants import KernelVariant
 from xstage_tune.errors import UsageError
 
@@ -48,7 +49,7 @@ def attention_variant(
     _check(config, head_dim)
     shared = SHARED_BYTES_LIMIT if record_spans else shared_bytes(config, head_dim)
     return KernelVariant(
-        "attention_a2a/attention.cu",
+        ATTENTION_SOURCE,
         (KERNEL,),
         {
             "HEAD_DIM": head_dim,

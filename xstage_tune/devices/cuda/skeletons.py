@@ -30,6 +30,7 @@ from xstage_tune.devices.cuda.skeletons_result import (
 )
 from xstage_tune.devices.cuda.sources import hash_sources, kernels_root, read_sources
 from xstage_tune.devices.cuda.variants import skeleton_variant
+from xstage_tune.devices.kernels import EMULATION_ON
 from xstage_tune.devices.skeletons import Skeleton, SkeletonRun
 
 #: What a launch may take: the recorder counts a lane's cycles in 32 bits, 2.1 s at 2 GHz.
@@ -55,7 +56,7 @@ class CudaSkeletons:
         source = skeleton_variant("st.v4", listed=False).source
         kernels = hash_sources(read_sources(source, kernels_root()))
         #: The GPU and the kernels: times of others are not comparable.
-        self.identity = f"emulation on {gpu.device.name}, kernels {kernels[:12]}"
+        self.identity = f"{EMULATION_ON}{gpu.device.name}, kernels {kernels[:12]}"
         self._gpu = gpu
         self._most_launch_ns = most_launch_ns
         self._control = GpuMemory(gpu.device, CONTROL.itemsize, gpu.device)

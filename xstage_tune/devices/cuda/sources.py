@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import re
+from functools import lru_cache
 from pathlib import Path
 
 from xstage_tune.assets import data_dir
 from xstage_tune.errors import XStageError
+
+#: The fused attention, and what an emulation runs in place of a fused kernel.
+ATTENTION_SOURCE = "attention_a2a/attention.cu"
+SKELETON_SOURCE = "emulation/skeleton.cu"
 
 _INCLUDE = re.compile(rb'^[ \t]*#[ \t]*include[ \t]*"([^"\n]+)"', re.MULTILINE)
 
@@ -52,6 +57,18 @@ def hash_sources(sources: dict[str, bytes]) -> str:
         digest.update(f"{name}\0{len(content)}\0".encode())
         digest.update(content)
     return digest.hexdigest()
+
+
+@lru_cache
+def installed_sha256(*kernels: str) -> str:
+    """Hash of all sources of these installed kernels together, read once in a process; empty for none.
+
+    Raises:
+        XStageError: a source cannot be read.
+    """
+    root = kernels_root()
+    sources = {name: content for kernel in kernels for name, content in read_sources(kernel, root).items()}
+    return hash_sources(dict(sorted(sources.items()))) if sources else ""
 
 
 def _resolve(header: str, including: str, root: Path) -> str | None:

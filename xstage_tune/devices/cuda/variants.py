@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from xstage_tune.devices.base import STORE_FLAVOURS, StoreFlavour
+from xstage_tune.devices.cuda.sources import SKELETON_SOURCE
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +35,7 @@ def bursts_variant(flavour: StoreFlavour) -> KernelVariant:
 def skeleton_variant(flavour: StoreFlavour, *, listed: bool) -> KernelVariant:
     """The skeleton of one store flavour, with MegaMoE's scheduler or a listed order."""
     defines: dict[str, int | str] = {"STORE_FLAVOUR": _FLAVOUR_MACRO[flavour], "TILE_SOURCE": int(listed)}
-    return KernelVariant("emulation/skeleton.cu", ("skeleton",), defines)
+    return KernelVariant(SKELETON_SOURCE, ("skeleton",), defines)
 
 
 def kernel_variants() -> tuple[KernelVariant, ...]:
