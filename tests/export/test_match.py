@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -265,6 +266,11 @@ def test_a_platform_of_that_name_but_another_gpu_does_not_stand_in(tmp_path: Pat
     other = without_terms(changed(interleaved(), platform={"name": "paper-nvlink5"}))
     with pytest.raises(UsageError, match="paper-nvlink5"):
         bundle_of(tmp_path, other).lookup(flash(8), gpu=H200)
+
+
+def test_a_bundle_can_be_sent_to_another_process(tmp_path: Path) -> None:
+    sent = pickle.loads(pickle.dumps(bundle_of(tmp_path, interleaved())))
+    assert sent.lookup(flash(8), gpu=H200).config == default_config(flash(8), PEER)
 
 
 def test_a_default_can_be_asked_for(tmp_path: Path) -> None:

@@ -52,6 +52,10 @@ class Defaults:
         self._default = lru_cache(maxsize=_KEPT)(self._work_out)
         self._problem = lru_cache(maxsize=_KEPT)(self._first_problem)
 
+    def __reduce__(self) -> tuple[type[Defaults], tuple[PlatformIdentity, PlatformProfile | None]]:
+        """Bundles go to other processes; what was worked out stays."""
+        return Defaults, (self._platform, self._given)
+
     def config(self, workload: Workload, sms: int | None = None) -> KernelConfig:
         """The default config of a layer.
 
