@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -49,7 +50,11 @@ def own_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def pytest_configure() -> None:
-    """Let Ctrl-C reach what the tests start, though a shell's background job is started deaf to it."""
+    """Show no progress, and let Ctrl-C reach what the tests start.
+
+    A shell's background job is started deaf to Ctrl-C.
+    """
+    os.environ["XSTAGE_QUIET"] = "1"  # else what a command says would depend on how long it takes
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -75,6 +75,19 @@ def test_kept_machine_code_is_not_compiled_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("tiny_loop")
+def test_compilation_is_announced_where_it_happens_and_only_there(tmp_path: Path) -> None:
+    shown = """
+from xstage_tune.report.progress import SweepProgress
+with SweepProgress("searching"):
+    print(run_compiled(count_up, Counts(np.zeros(1, np.int64)), 3))
+"""
+    compiled, kept = run(tmp_path, shown), run(tmp_path, shown)
+    assert compiled.stderr.splitlines()[0] == "xstage-tune: compiling the simulator, once"
+    assert "compiling" not in kept.stderr
+    assert (compiled.stdout, kept.stdout) == ("6\n", "6\n")
+
+
+@pytest.mark.usefixtures("tiny_loop")
 @pytest.mark.parametrize("below", ["file", "file/cache"])
 def test_a_folder_that_cannot_be_written_costs_one_warning(tmp_path: Path, below: str) -> None:
     (tmp_path / "file").write_text("")

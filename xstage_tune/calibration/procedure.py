@@ -14,6 +14,7 @@ from xstage_tune.calibration.result import CalibrationResult
 from xstage_tune.devices.base import BurstDevice, BurstPoint, BurstRun, CopyRate
 from xstage_tune.devices.requirements import require_path
 from xstage_tune.errors import FindingError
+from xstage_tune.progress import phase
 
 __all__ = ["CalibrationObserver", "CalibrationRequest", "calibrate", "fit"]
 
@@ -52,8 +53,11 @@ def calibrate(
     observer.copied(copy_rate)
     session.measure(planner.probe())
     session.measure(planner.survey(probed_rate(periodic(session.usable()))))
-    session.measure(planner.focus(fit_basis(session.figures, request)))
-    return fit_figures(session.figures, copy_rate, description, request)
+    with phase("fitting"):
+        basis = fit_basis(session.figures, request)
+    session.measure(planner.focus(basis))
+    with phase("fitting"):
+        return fit_figures(session.figures, copy_rate, description, request)
 
 
 class _Session:

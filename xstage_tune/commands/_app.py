@@ -22,6 +22,7 @@ from xstage_tune.commands import (
     workloads,
 )
 from xstage_tune.commands._help import GroupOfOwnFiles, add_help
+from xstage_tune.progress import be_quiet
 
 app = typer.Typer(
     name="xstage-tune",
@@ -57,6 +58,16 @@ def _print_version(wanted: bool) -> None:
 def root(
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+    quiet: Annotated[
+        bool,
+        typer.Option(
+            "--quiet",
+            "-q",
+            envvar="XSTAGE_QUIET",
+            callback=be_quiet,
+            help="No progress and no advice on stderr, only warnings and errors.",
+        ),
     ] = False,
 ) -> None:
     """Measure how a GPU's remote stores drain, and tune fused kernels by it."""

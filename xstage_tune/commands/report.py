@@ -37,11 +37,12 @@ def report(
     Nothing is fetched to read it.
     """
     from xstage_tune.files import write_text
+    from xstage_tune.report.progress import SweepProgress
     from xstage_tune.store.facade import Store
 
     check_source(run, study, platform)
     check_target(output, ".html", force=force)
-    with Store.open(store, create=False) as opened:
+    with Store.open(store, create=False) as opened, SweepProgress("drawing"):
         if run is not None:
             text = _run_page(opened, run)
         else:

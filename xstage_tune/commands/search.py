@@ -205,6 +205,7 @@ def _studied_request(
 def _search_one(
     request: SearchRequest, device: KernelDevice, store: Store, resume: str | None, retry_failed: bool
 ) -> SearchResult:
+    from xstage_tune.progress import phase
     from xstage_tune.report.progress import SweepProgress
     from xstage_tune.search.driver import run_search
     from xstage_tune.search.launch_size import require_simulable
@@ -212,10 +213,11 @@ def _search_one(
     from xstage_tune.search.space import build_space
 
     require_sampler(request.sampler)
-    space = build_space(request.workload, request.platform)
-    require_simulable(space.configs, request.workload)
-    journal = _journal(request, space, device, store, resume, retry_failed)
     with SweepProgress("searching") as progress:
+        with phase("listing the configs"):
+            space = build_space(request.workload, request.platform)
+            require_simulable(space.configs, request.workload)
+        journal = _journal(request, space, device, store, resume, retry_failed)
         return run_search(request, space, device, journal, progress)
 
 

@@ -40,6 +40,7 @@ def trace(
 
     A process is a rank, a thread one role of one CTA. A study's trace is the simulated launch of its answer.
     """
+    from xstage_tune.report.progress import SweepProgress
     from xstage_tune.report.trace_file import write_trace
     from xstage_tune.store.facade import Store
 
@@ -47,7 +48,7 @@ def trace(
     if study is not None and launch is not None:
         raise UsageError("--launch goes with --run: the answer of a study is one launch")
     check_target(output, ".json.gz", force=force)
-    with Store.open(store, create=False) as opened:
+    with Store.open(store, create=False) as opened, SweepProgress("tracing"):
         launches, about = (
             _of_run(opened, run, launch)
             if run is not None

@@ -18,7 +18,7 @@ from xstage_tune.emulation.procedure import emulate
 from xstage_tune.emulation.request import EmulationRequest
 from xstage_tune.emulation.result import EmulationResult, conclude
 from xstage_tune.kept_run import kept_launches
-from xstage_tune.progress import Progress
+from xstage_tune.progress import Progress, phase
 from xstage_tune.store.facade import Store
 from xstage_tune.store.launches import skeleton_point
 from xstage_tune.store.runs import RunWriter
@@ -50,14 +50,15 @@ def run_emulation(
     with kept as (run, recording):
         keeper = _Keeper(run, configs, recording, progress)
         launches = emulate(device, request, keeper)
-    return conclude(
-        request,
-        launches,
-        run_id=run.id,
-        device=device.identity,
-        device_name=device_name,
-        throttled_launches=keeper.throttled,
-    )
+    with phase("predicting"):
+        return conclude(
+            request,
+            launches,
+            run_id=run.id,
+            device=device.identity,
+            device_name=device_name,
+            throttled_launches=keeper.throttled,
+        )
 
 
 class _Keeper:

@@ -14,7 +14,7 @@ from xstage_tune.profiling.prediction import predict
 from xstage_tune.profiling.procedure import profile
 from xstage_tune.profiling.request import ProfileRequest
 from xstage_tune.profiling.result import Outcome, ProfileResult, conclude
-from xstage_tune.progress import Progress
+from xstage_tune.progress import Progress, phase
 from xstage_tune.store.facade import Store
 from xstage_tune.store.runs import RunWriter
 
@@ -40,7 +40,8 @@ def run_profile(
         DeviceError, FindingError, UsageError, StoreError: as the parts raise them; likewise.
     """
     # First, since a platform that lacks something is found in a second and a sweep takes minutes.
-    predictions = {value: predict(request, value) for value in request.values()}
+    with phase("predicting"):
+        predictions = {value: predict(request, value) for value in request.values()}
     device_name = device.describe().name
     kept = kept_launches(device, request, store, PROFILE, argv=argv, record=record, force=force)
     with kept as (run, recording):

@@ -37,7 +37,7 @@ from xstage_tune.devices.kernels import KernelDevice, KernelRun
 from xstage_tune.devices.tile_times import scaled_from
 from xstage_tune.errors import DeviceError, FindingError, RunInterrupted
 from xstage_tune.interrupts import held_back, stop_if_asked
-from xstage_tune.progress import Progress
+from xstage_tune.progress import Progress, phase
 from xstage_tune.report.format import duration
 from xstage_tune.search.answer import SLOWER_MARGIN, choose_answer
 from xstage_tune.search.candidates import Candidates
@@ -120,7 +120,8 @@ class _Search:
     ) -> None:
         self._request, self._space, self._device = request, space, device
         self._journal, self._progress = journal, progress
-        self._ranking = rank_configs(space.configs, request.workload, request.platform, request.objective)
+        with phase(f"ranking {len(space.configs):,} configs"):
+            self._ranking = rank_configs(space.configs, request.workload, request.platform, request.objective)
         self.candidates = Candidates(space, self._ranking)
         self._study = optuna.create_study(sampler=make_sampler(request.sampler, request.seed))
         self._finished = dict(journal.finished())
@@ -370,7 +371,8 @@ class _Search:
         return self.candidates.tried - before
 
     def _result(self, stopped: str) -> SearchResult:
-        measured = self._measure_again()
+        with phase("running the best again"):
+            measured = self._measure_again()
         candidates, space = self.candidates, self._space
         if space.default is not None and space.default not in measured:
             reason = candidates.failed[space.index[space.default]]

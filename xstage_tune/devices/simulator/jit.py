@@ -6,6 +6,7 @@ import hashlib
 import logging
 import tempfile
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,6 +15,7 @@ from numba.core.event import Event, Listener, install_listener
 
 from xstage_tune.errors import UsageError
 from xstage_tune.interrupts import held_back
+from xstage_tune.progress import phase
 from xstage_tune.user_folders import cache_folder
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -64,7 +66,7 @@ def run_compiled(function: Callable[..., Result], *arguments: object) -> Result:
     """Call an :func:`event_loop` from Python; Ctrl-C meanwhile comes out where that is safe.
 
     That is behind the run, which takes tenths of a second at most: numba hands arguments and results over in
-    C code that no exception may come out of. The compilation before the first run takes half a minute, so
+    C code that no exception may come out of. The compilation before the first run takes ten seconds, so
     there it is between two of its passes: LLVM calls back into numba, which loses what is raised there, and
     the machine code with it.
 
@@ -74,7 +76,10 @@ def run_compiled(function: Callable[..., Result], *arguments: object) -> Result:
     dispatcher: Any = function
     with held_back() as deliver:
         if not dispatcher.signatures:
-            with install_listener("numba:run_pass", _BeforeEach(deliver)):
+            with (
+                install_listener("numba:run_pass", _BeforeEach(deliver)),
+                install_listener("numba:compile", _Announcement()),
+            ):
                 dispatcher.compile(tuple(map(type_of, arguments)))
         return function(*arguments)
 
@@ -90,6 +95,25 @@ class _BeforeEach(Listener):
 
     def on_end(self, event: Event) -> None:
         """Nothing is done after it."""
+
+
+class _Announcement(Listener):
+    """Says that the simulator is compiled, while it is; machine code that was kept raises no such event."""
+
+    def __init__(self) -> None:
+        self._depth = 0
+        self._said = ExitStack()
+
+    def on_start(self, event: Event) -> None:  # noqa: ARG002 - numba's interface
+        if self._depth == 0:
+            activity = "compiling the simulator" + (", once" if _CACHE_DIR is not None else "")
+            self._said.enter_context(phase(activity, at_once=True))
+        self._depth += 1
+
+    def on_end(self, event: Event) -> None:  # noqa: ARG002 - numba's interface
+        self._depth -= 1
+        if self._depth == 0:
+            self._said.close()
 
 
 def _cache_dir() -> str | None:
