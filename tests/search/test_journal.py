@@ -206,7 +206,7 @@ def test_an_unknown_study_is_refused(store: Store) -> None:
     study_id = search(store, CountingSimulator(), trials=3).study_id
     with pytest.raises(UsageError) as caught:
         resume_study(store, "stu-absent", request(), "simulator")
-    assert caught.value.hint.startswith(f"the latest is {study_id}")
+    assert caught.value.hint.startswith(f"the latest finished is {study_id}")
 
 
 def test_an_unfinished_study_has_no_result(store: Store) -> None:

@@ -65,7 +65,24 @@ def test_a_run_id_tells_its_kind_and_time(store: Store) -> None:
     assert re.fullmatch(r"cal-\d{8}-\d{6}-[0-9a-f]{6}", run.id)
 
 
-def test_latest_is_the_run_begun_last(store: Store) -> None:
+def test_latest_is_the_run_finished_last(store: Store) -> None:
+    with pytest.raises(UsageError, match="has no run"):
+        store.run("latest")
+    with begin(store) as unfinished:
+        with pytest.raises(UsageError, match="no finished run") as refused:
+            store.run("latest")
+        assert f"the latest begun is {unfinished.id}, which is running" in refused.value.hint
+        with begin(store, "search") as finished:
+            pass
+        assert store.run("latest").id == finished.id
+        with begin(store, "search") as begun:
+            assert store.run("latest").id == finished.id
+            assert store.run("latest-any").id == begun.id
+            assert store.run("latest-any", lambda run: run.kind == "calibrate").id == unfinished.id
+    assert store.run("latest").id == unfinished.id
+
+
+def test_latest_any_is_the_run_begun_last(store: Store) -> None:
     ids = []
     for kind in ("calibrate", "search", "calibrate"):
         with begin(store, kind) as run:

@@ -7,6 +7,7 @@ import pytest
 from tests.h200 import H200
 from tests.store.holder_process import add_study
 from xstage_tune.errors import StoreError, UsageError
+from xstage_tune.store import studies
 from xstage_tune.store.facade import Store
 
 
@@ -81,15 +82,46 @@ def test_a_study_is_ended_and_resumed(store: Store) -> None:
     assert (store.studies.get(study).status, store.studies.get(study).finished_at) == ("running", None)
 
 
-def test_latest_is_the_study_begun_last(store: Store) -> None:
-    studies = [add_study(store, workload) for workload in ("megamoe/a", "fa-a2a/b")]
-    assert store.studies.get().id == studies[1]
-    assert store.studies.get(studies[0]).workload == "megamoe/a"
-    assert [study.id for study in store.studies.all()] == studies[::-1]
+def test_latest_is_the_study_finished_last_and_latest_any_the_one_begun_last(store: Store) -> None:
+    first, second, third = (add_study(store, workload) for workload in ("megamoe/a", "fa-a2a/b", "fa-a2a/c"))
+    with pytest.raises(UsageError, match=f"no finished study; the latest begun is {third}") as refused:
+        store.studies.get("latest")
+    assert f"--resume {third}" in refused.value.hint
+    store.studies.end(second, "finished")
+    store.studies.end(first, "finished")
+    store.studies.end(third, "interrupted")
+    assert store.studies.get("latest").id == first
+    assert store.studies.get("latest-any").id == third
+    with pytest.raises(UsageError, match="no study 'stu-x'") as refused:
+        store.studies.get("stu-x")
+    assert first in refused.value.hint
+
+
+def test_what_latest_resumes(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was left behind, though another shell has begun a study since; else a finished one."""
+    finished, left, held = (add_study(store, workload) for workload in ("megamoe/a", "fa-a2a/b", "fa-a2a/c"))
+    store.studies.end(finished, "finished")
+    assert store.studies.to_resume("latest").id == held  # which taking it refuses, saying who holds it
+    store.studies.end(left, "interrupted")
+    assert store.studies.to_resume("latest").id == left
+    assert store.studies.to_resume("latest-any").id == held
+    store.studies.take(left)
+    store.studies.end(left, "finished")
+    monkeypatch.setattr(studies, "has_ended", lambda _: True)
+    assert store.studies.to_resume("latest").id == held  # its process died
+    store.studies.end(held, "finished")
+    assert store.studies.to_resume("latest").id == held
+    assert store.studies.to_resume(finished).id == finished
+
+
+def test_studies_are_listed_newest_first(store: Store) -> None:
+    begun = [add_study(store, workload) for workload in ("megamoe/a", "fa-a2a/b")]
+    assert store.studies.get(begun[0]).workload == "megamoe/a"
+    assert [study.id for study in store.studies.all()] == begun[::-1]
 
 
 def test_an_unknown_study_is_a_usage_error(store: Store) -> None:
-    with pytest.raises(UsageError, match="no study 'latest'"):
+    with pytest.raises(UsageError, match="no study 'latest-any'"):
         store.studies.get()
 
 

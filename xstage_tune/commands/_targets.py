@@ -12,11 +12,22 @@ from xstage_tune.errors import UsageError
 from xstage_tune.files import refuse_existing
 
 RunOption = Annotated[
-    str | None, typer.Option("--run", metavar="ID|latest", autocompletion=run_ids, help="Run of the store.")
+    str | None,
+    typer.Option(
+        "--run",
+        metavar="ID|latest",
+        autocompletion=run_ids,
+        help="Run of the store; latest: the last one finished, latest-any: the last one begun.",
+    ),
 ]
 StudyOption = Annotated[
     str | None,
-    typer.Option("--study", metavar="ID|latest", autocompletion=study_ids, help="Study of the store."),
+    typer.Option(
+        "--study",
+        metavar="ID|latest",
+        autocompletion=study_ids,
+        help="Study of the store; latest: the last one finished, latest-any: the last one begun.",
+    ),
 ]
 StudyPlatformOption = Annotated[
     str | None,

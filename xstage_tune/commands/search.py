@@ -103,7 +103,8 @@ def search(
         typer.Option(
             metavar="ID|latest",
             autocompletion=study_ids,
-            help="Study to take up again; without --workload, with the study's own workload and options.",
+            help="Study to take up again; latest: the last one begun that is unfinished and that nobody "
+            "searches. Without --workload, with the study's own workload and options.",
         ),
     ] = None,
     retry_failed: Annotated[
@@ -164,7 +165,7 @@ def search(
             "leave out --set, or give --workload too",
         )
     else:
-        request = _studied_request(resume, platform, options, store)
+        resume, request = _studied_request(resume, platform, options, store)
     with (
         closing(open_kernel_device(device, request.platform)) as kernels,
         Store.open(store, create=resume is None) as kept,
@@ -182,15 +183,15 @@ def _require_finite(option: str, value: float | None) -> None:
 
 def _studied_request(
     study_id: str, platform: str | None, options: dict[str, Any], location: str | None
-) -> SearchRequest:
-    """What a study was begun with, but for what is given; resuming refuses what differs."""
+) -> tuple[str, SearchRequest]:
+    """The id of a study and what it was begun with, but for what is given; resuming refuses what differs."""
     from xstage_tune.platforms.loader import load_platform
     from xstage_tune.search.journal import studied_platform, studied_workload
     from xstage_tune.search.request import SearchRequest
     from xstage_tune.store.facade import Store
 
     with Store.open(location, create=False) as store:
-        study = store.studies.get(study_id)
+        study = store.studies.to_resume(study_id)
     profile = load_platform(platform) if platform is not None else studied_platform(study)
     own = {
         "objective": study.objective,
@@ -199,7 +200,7 @@ def _studied_request(
         "tolerance": study.space["tolerance"],
     }
     options["trials"] = options["trials"] or study.space.get("trials")  # older studies did not keep it
-    return SearchRequest(studied_workload(study), profile, **(own | options))
+    return study.id, SearchRequest(studied_workload(study), profile, **(own | options))
 
 
 def _search_one(

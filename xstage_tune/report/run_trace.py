@@ -27,17 +27,12 @@ _OCCUPANCY_SAMPLES = 4000
 
 
 def find_run(store: Store, run_id: str) -> Run:
-    """A run that has launches; ``latest`` is the last one begun of those.
+    """A run that has launches; ``latest`` is the last one finished of those, ``latest-any`` the last begun.
 
     Raises:
         UsageError: there is no such run, or it kept no spans.
     """
-    if run_id == "latest":
-        for run in store.runs():
-            if store.launches(run.id):
-                return run
-        raise UsageError(f"store {store.location} has no run with spans", "xstage-tune calibrate")
-    run = store.run(run_id)
+    run = store.run(run_id, lambda run: bool(store.launches(run.id)))
     if not store.launches(run.id):
         raise UsageError(f"run {run.id} has no spans: it is {run.status}", "trace another run, or --study")
     return run

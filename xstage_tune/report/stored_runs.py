@@ -13,17 +13,12 @@ _KINDS = (CALIBRATION.command, EMULATION.command, PROFILE.command)
 
 
 def find_reportable(store: Store, run_id: str) -> Run:
-    """A run of ``calibrate``, ``emulate`` or ``profile``; ``latest`` is the last one begun.
+    """A run of ``calibrate``, ``emulate`` or ``profile``; of those ``latest`` is the last one finished.
 
     Raises:
         UsageError: there is none, or the run is of another kind.
     """
-    if run_id == "latest":
-        for run in store.runs():
-            if run.kind in _KINDS:
-                return run
-        raise UsageError(f"store {store.location} has no run of kind {_listed()}", "xstage-tune calibrate")
-    run = store.run(run_id)
+    run = store.run(run_id, lambda run: run.kind in _KINDS)
     if run.kind not in _KINDS:
         raise UsageError(
             f"run {run.id} is of kind '{run.kind}', not {_listed()}", "report its study with --study"

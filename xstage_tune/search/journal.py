@@ -191,7 +191,7 @@ def resume_study(
             sampler or seed; says what differs.
         StoreError: another process searches it, or the database failed.
     """
-    study = store.studies.get(study_id)
+    study = store.studies.to_resume(study_id)
     differences = []
     for key, value in _identity(request, device).items():
         theirs = getattr(study, key)

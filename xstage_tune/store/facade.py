@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Self
@@ -18,7 +18,7 @@ from xstage_tune.store.location import resolve_location
 from xstage_tune.store.migrate import ensure_schema
 from xstage_tune.store.models import Fit, Launch, Run
 from xstage_tune.store.runs import RunWriter, mark_stale_runs, writing_run
-from xstage_tune.store.studies import Studies
+from xstage_tune.store.studies import LATEST, LATEST_ANY, Studies
 
 
 class Store:
@@ -112,20 +112,32 @@ class Store:
         with self._database.reading() as session:
             return list(session.scalars(query))
 
-    def run(self, run_id: str = "latest") -> Run:
-        """One run; ``latest`` is the last one begun.
+    def run(self, run_id: str = LATEST_ANY, fits: Callable[[Run], bool] | None = None) -> Run:
+        """One run; ``latest`` is the last one finished, ``latest-any`` the last one begun.
+
+        Args:
+            fits: which runs those two may name; default: all.
 
         Raises:
-            UsageError: there is no such run.
+            UsageError: there is no such run; the hint names another.
         """
-        query = select(Run).order_by(Run.started_at.desc(), Run.id).limit(1)
-        if run_id != "latest":
-            query = query.where(Run.id == run_id)
-        with self._database.reading() as session:
-            run = session.scalar(query)
-        if run is None:
-            raise UsageError(f"store {self.location} has no run '{run_id}'", "xstage-tune store info")
-        return run
+        if run_id not in (LATEST, LATEST_ANY):
+            with self._database.reading() as session:
+                named = session.get(Run, run_id)
+            if named is None:
+                raise UsageError(f"store {self.location} has no run '{run_id}'", "xstage-tune store list")
+            return named
+        begun = [run for run in self.runs() if fits is None or fits(run)]
+        finished = [run for run in begun if run.status == "finished"]
+        if run_id == LATEST_ANY and begun:
+            return begun[0]
+        if run_id == LATEST and finished:
+            return max(finished, key=lambda run: run.finished_at or "")
+        what, hint = "run to show", "xstage-tune calibrate --device replay makes one"
+        if begun:
+            what = f"finished {what}"
+            hint = f"the latest begun is {begun[0].id}, which is {begun[0].status}: {LATEST_ANY} takes it"
+        raise UsageError(f"store {self.location} has no {what}", hint)
 
     def launches(self, run_id: str) -> list[StoredLaunch]:
         """The launches of a run in sequence; their spans are read when asked for."""

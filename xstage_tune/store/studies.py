@@ -24,6 +24,12 @@ from xstage_tune.store.provenance import new_id, utc_now
 #: Many times what one trial takes, with the compilation of its kernel, and what clocks of hosts are apart.
 _SILENCE_OF_THE_DEAD = timedelta(minutes=15)
 
+#: Names of studies, and of runs, in place of an id.
+LATEST, LATEST_ANY = "latest", "latest-any"
+
+_BEGUN_LAST = select(Study).order_by(Study.created_at.desc(), Study.id)
+_FINISHED_LAST = select(Study).where(Study.status == "finished").order_by(Study.finished_at.desc(), Study.id)
+
 
 class Studies:
     """The searches of one store. Every method raises ``StoreError`` when the database fails."""
@@ -110,23 +116,60 @@ class Studies:
                 self.end(study_id, "interrupted")
             raise
 
-    def get(self, study_id: str = "latest") -> Study:
-        """One study; ``latest`` is the last one begun.
+    def get(self, study_id: str = LATEST_ANY) -> Study:
+        """One study; ``latest`` is the last one finished, ``latest-any`` the last one begun.
 
         Raises:
-            UsageError: there is no such study.
+            UsageError: there is no such study; the hint names others.
         """
-        newest = select(Study).order_by(Study.created_at.desc(), Study.id).limit(1)
         with self._database.reading() as session:
-            latest = session.scalar(newest)
-            study = latest if study_id == "latest" else session.get(Study, study_id)
+            if study_id == LATEST:
+                study = session.scalar(_FINISHED_LAST.limit(1))
+            elif study_id == LATEST_ANY:
+                study = session.scalar(_BEGUN_LAST.limit(1))
+            else:
+                study = session.get(Study, study_id)
         if study is None:
-            hint = f"the latest is {latest.id}" if latest else "xstage-tune search begins one"
-            raise UsageError(
-                f"store {self._database.location} has no study '{study_id}'",
-                f"{hint}; --store PATH reads another store",
-            )
+            raise self._none(study_id)
         return study
+
+    def to_resume(self, study_id: str) -> Study:
+        """The study to go on with.
+
+        ``latest`` is the last one begun of those that are unfinished and that nobody searches; else of those
+        that are unfinished; else the last one finished, which may be given more trials.
+
+        Raises:
+            UsageError: there is no such study; the hint names others.
+        """
+        if study_id != LATEST:
+            return self.get(study_id)
+        unfinished = _BEGUN_LAST.where(Study.status != "finished").add_columns(StudyHolder)
+        with self._database.reading() as session:
+            query = unfinished.outerjoin(StudyHolder, StudyHolder.study_id == Study.id)
+            found = [(study, holder is None or _is_left(holder)) for study, holder in session.execute(query)]
+        left = [study for study, is_left in found if is_left]
+        return next(iter([*left, *(study for study, _ in found)]), None) or self.get(LATEST)
+
+    def _none(self, study_id: str) -> UsageError:
+        """What to say of a study that is not there; names those that may have been meant."""
+        place = self._database.location
+        with self._database.reading() as session:
+            finished = session.scalar(_FINISHED_LAST.limit(1))
+            begun = session.scalar(_BEGUN_LAST.limit(1))
+        elsewhere = "--store PATH reads another store"
+        if begun is None:
+            return UsageError(
+                f"store {place} has no study '{study_id}'", f"xstage-tune search begins one; {elsewhere}"
+            )
+        if study_id == LATEST:
+            return UsageError(
+                f"store {place} has no finished study; the latest begun is {begun.id}: {self.state(begun)}",
+                f"xstage-tune search --resume {begun.id} goes on with it; --study {LATEST_ANY} --unfinished "
+                "takes its best so far",
+            )
+        latest = f"the latest finished is {finished.id}" if finished else f"the latest begun is {begun.id}"
+        return UsageError(f"store {place} has no study '{study_id}'", f"{latest}; {elsewhere}")
 
     def state(self, study: Study) -> str:
         """How far a study is, in words: its status, or that the process which searched it is dead."""
@@ -222,9 +265,14 @@ def _held_here(session: Session, study_id: str) -> StudyHolder | None:
     return holder if holder and holder.process == current_process() else None
 
 
+def _is_left(holder: StudyHolder) -> bool:
+    """Whether a study's holder is dead, or counts as dead."""
+    return has_ended(holder.process) or _is_given_up(holder)
+
+
 def _require_left(holder: StudyHolder) -> None:
     """Refuse to take a study from a process that may still search it."""
-    if has_ended(holder.process) or _is_given_up(holder):
+    if _is_left(holder):
         return
     hint = "wait until it ends, or stop it by Ctrl-C; a new search beside it leaves out --resume"
     if not can_be_seen(holder.process):
