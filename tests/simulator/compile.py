@@ -1,0 +1,20 @@
+"""Compiles the event loops, so that the processes that share out the tests find them compiled."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from xstage_tune.devices.base import BurstPoint
+from xstage_tune.devices.simulator.bursts import simulate_bursts
+from xstage_tune.devices.simulator.drain import drain_model
+from xstage_tune.devices.simulator.pipeline import PipelineConfig, simulate
+from xstage_tune.devices.streams import independent_streams
+from xstage_tune.platforms.loader import load_platform
+
+if __name__ == "__main__":
+    drain = drain_model(load_platform("paper-nvlink5"))
+    first = np.arange(drain.producers + 1)
+    simulate(
+        independent_streams(first, np.ones(drain.producers), remote_bytes=1024.0), drain, PipelineConfig()
+    )
+    simulate_bursts(BurstPoint("isolated", "peer", "st.v4", drain.producers, 1024, 0, bursts=1), drain)
