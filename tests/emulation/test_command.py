@@ -318,7 +318,8 @@ def test_every_launch_is_kept_and_shown_by_trace_and_report(
     events = json.loads(gzip.decompress(trace.read_bytes()))["traceEvents"]
     names = {event["name"] for event in events if event["pid"] == 1 and event["ph"] == "X"}
     assert "alternating, repeat 1, st.v4 to host" in names
-    assert {"mainloop", "issue"} <= {event["name"] for event in events}
+    tiles = {"Linear-1 mainloop", "Linear-2 mainloop", "Linear-2 issue, remote stores"}
+    assert tiles <= {event["name"] for event in events}
     assert run_cli("report", "--run", "latest", "-o", str(page)).exit_code == 0
     shown = Page(page.read_text())
     assert shown.fetched == []

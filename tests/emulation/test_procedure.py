@@ -186,3 +186,9 @@ def test_a_launch_beside_a_held_down_clock_is_counted() -> None:
     assert not info.throttled
     assert not replace(info, before=GpuState(1980, None, None, None, ("gpu_idle",))).throttled
     assert replace(info, after=GpuState(1200, None, None, None, ("sw_power_cap",))).throttled
+
+
+@pytest.mark.parametrize("emulated", [None, 0.0, -5.0, 1e-310, 3e-12])
+def test_there_is_no_error_of_nothing(emulated: float | None) -> None:
+    """The difference of two equal times is often their last digits: 1e16% of them says nothing."""
+    assert error_pct(700.0, emulated) is None

@@ -7,6 +7,7 @@ from dataclasses import replace
 from statistics import median
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.configs.cases import attention, attention_config
@@ -29,6 +30,8 @@ from xstage_tune.profiling.prediction import predict
 from xstage_tune.profiling.procedure import profile, replay_order, require_right
 from xstage_tune.profiling.request import ProfileRequest, request_from_keys
 from xstage_tune.profiling.result import Beside, Outcome, ProfileResult, conclude
+from xstage_tune.report.profile_figure import sweep_figure
+from xstage_tune.report.scales import panel_scales
 
 HOST = load_platform("h200-host")
 
@@ -378,3 +381,17 @@ def test_a_check_that_says_anything_wrong_is_refused(
     with pytest.raises(FindingError, match=complaint):
         require_right(replace(launch, figures=figures, verification=found))
     require_right(replace(launch, figures=CheckFigures(0.002, ""), verification=Verification(64, 0)))
+
+
+def test_a_small_residual_is_seen_beside_a_large_one_and_so_is_less_than_none() -> None:
+    asked = request(sweep=parse_sweep("tokens=1024,2048,4096,8192"))
+    beyond_ns = (100_000.0, 10.0, 0.0, -10.0)
+    points = [
+        steady(asked, {"attention": 1e6, "fused": 1e6 + ns}, label=asked.case_at(value).label)
+        for value, ns in zip(asked.values(), beyond_ns, strict=True)
+    ]
+    panel = sweep_figure(conclude_of(asked, [one for own in points for one in own])).panels[0]
+    (fused,) = (series for series in panel.series if series.name == "fused, measured")
+    assert fused.y.tolist() == pytest.approx(beyond_ns)
+    _, up = panel_scales(panel)
+    assert (-np.diff(up.fraction(fused.y)) > 0.05).all()

@@ -49,6 +49,11 @@ def test_values_read_as_an_engineer_writes_them(text: str, expected: str) -> Non
     assert text == expected
 
 
+@pytest.mark.parametrize("error_pct", [float("inf"), float("-inf"), float("nan")])
+def test_an_error_that_is_no_number_is_absent(error_pct: float) -> None:
+    assert signed_percent(error_pct) == ABSENT
+
+
 @pytest.mark.parametrize(
     ("error_pct", "shown"), [(1.26, "+1.3%"), (-12.0, "-12.0%"), (-0.04, "0.0%"), (0.0, "0.0%")]
 )

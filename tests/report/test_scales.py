@@ -13,6 +13,7 @@ from xstage_tune.report.scales import Scale, panel_scales
 _GAP = Axis("gap", "duration_ns", "linear")
 _TIME = Axis("time", "duration_ns", "log")
 _VOLUME = Axis("volume", "bytes", "log")
+_RESIDUAL = Axis("residual", "duration_ns", "symlog")
 
 
 def scale_of(axis: Axis, values: list[float]) -> Scale:
@@ -23,13 +24,18 @@ def scale_of(axis: Axis, values: list[float]) -> Scale:
 
 @settings(deadline=None, max_examples=200)
 @given(
-    st.sampled_from([_GAP, _TIME, _VOLUME]),
-    st.lists(st.floats(1e-3, 1e12), min_size=1, max_size=6),
+    st.one_of(
+        st.tuples(
+            st.sampled_from([_GAP, _TIME, _VOLUME]), st.lists(st.floats(1e-3, 1e12), min_size=1, max_size=6)
+        ),
+        st.tuples(st.just(_RESIDUAL), st.lists(st.floats(-1e12, 1e12), min_size=1, max_size=6)),
+    ),
     st.integers(2, 9),
 )
 def test_points_and_ticks_lie_inside_and_ticks_are_few_and_distinct(
-    axis: Axis, values: list[float], most: int
+    shown: tuple[Axis, list[float]], most: int
 ) -> None:
+    axis, values = shown
     scale = scale_of(axis, values)
     places = scale.fraction(np.array(values))
     assert ((places >= -1e-9) & (places <= 1 + 1e-9)).all()
@@ -38,6 +44,25 @@ def test_points_and_ticks_lie_inside_and_ticks_are_few_and_distinct(
     at = scale.fraction(np.array([tick.value for tick in ticks]))
     assert ((at >= -1e-6) & (at <= 1 + 1e-6)).all()
     assert len({tick.label for tick in ticks}) == len(ticks)
+
+
+def test_a_symlog_axis_shows_small_and_large_residuals_nothing_and_less_than_nothing() -> None:
+    values = [-5_948.0, 0.0, 725.0, 11_360.0, 1_340_000.0]
+    scale = scale_of(_RESIDUAL, values)
+    assert scale.title == "residual, linear below 100 ns"
+    labels = ", ".join(tick.label for tick in scale.ticks(9))
+    assert labels == "-10 us, -1 us, -100 ns, 0, 100 ns, 1 us, 10 us, 100 us, 1 ms"
+    places = scale.fraction(np.array(values))
+    assert (np.diff(places) > 0.05).all()
+    decades = scale.fraction(np.array([1e2, 1e3, 1e4, 1e5, 1e6]))
+    assert np.diff(decades) == pytest.approx(np.full(4, decades[1] - decades[0]))
+
+
+def test_a_symlog_axis_of_nothing_has_a_range() -> None:
+    for values in ([0.0], [0.0, 0.0]):
+        scale = scale_of(_RESIDUAL, values)
+        assert scale.low < scale.high
+        assert 0.0 in {tick.value for tick in scale.ticks(5)}
 
 
 def test_a_linear_axis_starts_at_zero_and_names_its_unit_once() -> None:

@@ -23,6 +23,8 @@ from xstage_tune.emulation.prediction import (
 from xstage_tune.emulation.request import EmulationRequest
 
 _PERCENT = 100.0
+#: Of a time in ns, beyond which a difference is rounding.
+_NS_DECIMALS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,8 +231,14 @@ def conclude(
 
 
 def error_pct(predicted: float | None, emulated: float | None) -> float | None:
-    """By how much a prediction exceeds what was emulated, percent."""
-    return _PERCENT * (predicted / emulated - 1.0) if predicted is not None and emulated else None
+    """By how much a time that was predicted exceeds what was emulated, percent; both in ns.
+
+    None where either is missing, and where nothing was left to emulate: no time, less than none, or only the
+    last digits of a difference.
+    """
+    if predicted is None or emulated is None or round(emulated, _NS_DECIMALS) <= 0:
+        return None
+    return _PERCENT * (predicted / emulated - 1.0)
 
 
 def _medians(launches: Sequence[LaunchFigures]) -> dict[str, float | None]:

@@ -58,8 +58,7 @@ class Beside:
 
     def error_pct(self, predicted: float | None) -> float | None:
         """How far a prediction is above what was measured; None where nothing was left to measure."""
-        nothing = self.measured is not None and self.measured <= 0
-        return None if nothing else error_pct(predicted, self.measured)
+        return error_pct(predicted, self.measured)
 
     def keys(self) -> dict[str, float | None]:
         return {

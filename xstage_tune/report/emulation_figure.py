@@ -85,7 +85,7 @@ def _wait_panel(result: EmulationResult) -> Panel:
 
 
 def _residual_panel(result: EmulationResult) -> Panel:
-    drawing = Drawing(_swept(result), Axis("E_res = T_fused - T_FA", "duration_ns", "linear"))
+    drawing = Drawing(_swept(result), Axis("E_res = T_fused - T_FA", "duration_ns", "symlog"))
     residuals = result.residuals()
     most = max((one.emulated_ns for one in residuals), default=0.0)
     for place, name in enumerate(dict.fromkeys(one.case.name for one in residuals)):

@@ -33,12 +33,14 @@ COLOUR_SLOTS = 6
 class Axis:
     """One axis: what it is, in which quantity, on which scale.
 
-    ``limits`` is the range to show, all of the data inside it; by default it follows from the data.
+    ``symlog`` is logarithmic in either direction from zero, and linear next to it: for what may also be
+    nothing, or less. ``limits`` is the range to show, all of the data inside it; by default it follows from
+    the data.
     """
 
     label: str
     quantity: Quantity
-    scale: Literal["linear", "log"]
+    scale: Literal["linear", "log", "symlog"]
     limits: tuple[float, float] | None = None
 
 

@@ -56,7 +56,9 @@ def percent(value_pct: float | None, decimals: int = 2) -> str:
 
 
 def signed_percent(value_pct: float) -> str:
-    """An error, e.g. ``+1.4%``; what rounds to nothing has no sign."""
+    """An error, e.g. ``+1.4%``; what rounds to nothing has no sign, and one that is no number is absent."""
+    if _absent(value_pct):
+        return ABSENT
     rounded = round(value_pct, 1)
     return f"{rounded:+.1f}%" if rounded else "0.0%"
 

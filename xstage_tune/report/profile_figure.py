@@ -44,7 +44,7 @@ def span_figure(
 
 
 def _residual_panel(result: ProfileResult) -> Panel:
-    drawing = Drawing(_tokens(), Axis("E_res = T_fused - T_FA", "duration_ns", "linear"))
+    drawing = Drawing(_tokens(), Axis("E_res = T_fused - T_FA", "duration_ns", "symlog"))
     measured = _series(result, lambda one: one.residual_ns())
     serial = _series(result, lambda one: one.residual_ns("serial-direct"))
     drawing.add_explained("fused, measured", "points", 0, *measured)

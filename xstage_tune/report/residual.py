@@ -73,7 +73,7 @@ def residual_plate(workload: AttentionWorkload, simulated: Residuals, predicted:
         title="What the All-to-All leaves exposed",
         subtitle=f"{workload.name} at other sequence lengths; its own is {workload.tokens:,} tokens",
         panels=(
-            _panel("a", "Residual", Axis("E_res = T_fused - T_FA", "duration_ns", "linear"), simulated,
+            _panel("a", "Residual", Axis("E_res = T_fused - T_FA", "duration_ns", "symlog"), simulated,
                    predicted, relative=False),
             _panel("b", "Residual of attention time", Axis("E_res / T_FA", "fraction", "log"), simulated,
                    predicted, relative=True),

@@ -19,6 +19,8 @@ _UNITS: dict[Quantity, Sequence[Unit]] = {
     "fraction": (Unit("%", 0.01),),
 }
 _MARGIN = 0.04  # of the range shown, beyond the outermost point
+#: The most that a symlog axis shows is so many times its linear part: smaller values are next to nothing.
+_MOST_OF_LINEAR_PART = 1e5
 
 
 class Tick(NamedTuple):
@@ -30,17 +32,21 @@ class Tick(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """An axis with its range ``low < high``."""
+    """An axis with its range ``low < high``; a ``symlog`` one is linear up to ``linear_to`` from zero."""
 
     axis: Axis
     low: float
     high: float
+    linear_to: float = 0.0
 
     def fraction(self, values: Floats) -> Floats:
         """Place of each value along the axis: 0 at ``low``, 1 at ``high``; same shape as ``values``."""
         low, high, places = self.low, self.high, values
         if self.axis.scale == "log":
             low, high, places = math.log(low), math.log(high), np.log(values)
+        if self.axis.scale == "symlog":
+            low, high = _symlog(np.array([low, high]), self.linear_to).tolist()
+            places = _symlog(values, self.linear_to)
         return np.asarray((places - low) / (high - low), dtype=np.float64)
 
     def ticks(self, most: int) -> tuple[Tick, ...]:
@@ -50,6 +56,9 @@ class Scale:
             values = _log_values(self.low, self.high, most, binary=self.axis.quantity == "bytes")
             if len(values) >= 2:
                 return tuple(Tick(value, _with_unit(value, units)) for value in values)
+        if self.axis.scale == "symlog":
+            values = _symlog_values(self.low, self.high, self.linear_to, most)
+            return tuple(Tick(value, _signed_with_unit(value, units)) for value in values)
         unit = unit_for(self.high, units)
         whole = self.axis.quantity == "count"
         values, decimals = _linear_values(self.low / unit.size, self.high / unit.size, most, whole=whole)
@@ -61,6 +70,8 @@ class Scale:
     @property
     def title(self) -> str:
         """The axis label, with the unit that its tick labels leave out."""
+        if self.axis.scale == "symlog":
+            return f"{self.axis.label}, linear below {_with_unit(self.linear_to, _UNITS[self.axis.quantity])}"
         symbol = unit_for(self.high, _UNITS[self.axis.quantity]).symbol
         return f"{self.axis.label} ({symbol})" if symbol and self.axis.scale == "linear" else self.axis.label
 
@@ -82,8 +93,47 @@ def axis_scale(axis: Axis, parts: Sequence[Floats]) -> Scale:
         low, high = (float(values.min()), float(values.max())) if values.size else (1.0, 10.0)
         margin = max((high / low) ** _MARGIN, 1.0 if high > low * 1.5 else 1.5)
         return Scale(axis, low / margin, high * margin)
+    if axis.scale == "symlog":
+        return _symlog_scale(axis, values)
     low, high = min(0.0, float(values.min(initial=0.0))), float(values.max(initial=0.0))
     return Scale(axis, low, high + _MARGIN * (high - low) if high > low else low + 1.0)
+
+
+def _symlog_scale(axis: Axis, values: Floats) -> Scale:
+    """Linear up to the power of ten below the least that is not zero, but over a few decades at most."""
+    sizes = np.abs(values[values != 0])
+    most = float(sizes.max(initial=1.0))
+    least = max(float(sizes.min(initial=most)), most / _MOST_OF_LINEAR_PART)
+    linear_to = 10.0 ** math.floor(math.log10(least))
+    ends = _symlog(
+        np.array([min(0.0, float(values.min(initial=0.0))), float(values.max(initial=0.0))]), linear_to
+    )
+    margin = _MARGIN * max(float(ends[1] - ends[0]), 1.0)
+    low, high = ends[0] - margin * (ends[0] < 0), ends[1] + margin
+    return Scale(axis, _from_symlog(float(low), linear_to), _from_symlog(float(high), linear_to), linear_to)
+
+
+def _symlog(values: Floats, linear_to: float) -> Floats:
+    """Places in decades: one from zero to ``linear_to``, and one for each tenfold beyond it."""
+    part = np.abs(values) / linear_to
+    return np.sign(values) * np.where(part <= 1, part, 1 + np.log10(np.maximum(part, 1)))
+
+
+def _from_symlog(place: float, linear_to: float) -> float:
+    size = abs(place)
+    return math.copysign(linear_to * (size if size <= 1 else 10 ** (size - 1)), place)
+
+
+def _symlog_values(low: float, high: float, linear_to: float, most: int) -> list[float]:
+    """Zero, and powers of ten from ``linear_to`` on to either side, every so many of them."""
+    decades = [math.floor(math.log10(max(abs(end), linear_to) / linear_to) + 1e-9) for end in (low, high)]
+    for step in range(1, max(decades) + 2):
+        sizes = [linear_to * 10.0**power for power in range(0, max(decades) + 1, step)]
+        values = [*(-size for size in reversed(sizes)), 0.0, *sizes]
+        inside = [value for value in values if low * (1 + 1e-9) <= value <= high * (1 + 1e-9)]
+        if len(inside) <= most:
+            return inside
+    return [0.0]
 
 
 def _linear_values(low: float, high: float, most: int, *, whole: bool) -> tuple[list[float], int]:
@@ -118,6 +168,10 @@ def _log_values(low: float, high: float, most: int, *, binary: bool) -> list[flo
     aligned = [power for power in range(first, last + 1) if power % step == 0]
     powers = aligned if len(aligned) >= 2 else range(first, last + 1, step)
     return [base**power for power in powers]
+
+
+def _signed_with_unit(value: float, units: Sequence[Unit]) -> str:
+    return "0" if value == 0 else ("-" if value < 0 else "") + _with_unit(abs(value), units)
 
 
 def _with_unit(value: float, units: Sequence[Unit]) -> str:
