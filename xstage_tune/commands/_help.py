@@ -146,6 +146,28 @@ COMMANDS = {
         "Count what the store holds.",
         ("xstage-tune store info", "xstage-tune store info --format json"),
     ),
+    "store list": CommandHelp(
+        "List runs and studies, newest first.",
+        (
+            "xstage-tune store list",
+            "xstage-tune store list --kind study --state finished -w megamoe",
+            "xstage-tune store list --format json",
+        ),
+    ),
+    "store show": CommandHelp(
+        "Show all that is known of one run or study.",
+        (
+            "xstage-tune store show stu-20261201-114738-3fa9c1",
+            "xstage-tune store show cal-20261201-101502-0b77d2 --format json",
+        ),
+    ),
+    "store rm": CommandHelp(
+        "Remove runs and studies.",
+        (
+            "xstage-tune store rm stu-20261201-114738-3fa9c1",
+            "xstage-tune store rm --yes stu-20261201-114738-3fa9c1",
+        ),
+    ),
     "store check": CommandHelp(
         "Check the database and all spans in it.",
         ("xstage-tune store check", "xstage-tune store check --store runs.db"),

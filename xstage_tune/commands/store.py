@@ -1,15 +1,39 @@
-"""``store path|info|check``: where results are kept, what is there, and whether it is whole."""
+"""``store path|info|check|list|show|rm``: where results are kept, what is there, and whether it is whole."""
 
 from __future__ import annotations
+
+import sys
+from enum import StrEnum
+from typing import Annotated
 
 import typer
 
 from xstage_tune.commands._options import FormatOption, OutputFormat, StoreOption
-from xstage_tune.errors import StoreError
+from xstage_tune.errors import StoreError, UsageError
 
 app = typer.Typer(
     help="The store of runs: where it is, what it holds, whether it is whole.", no_args_is_help=True
 )
+
+
+class KindChoice(StrEnum):
+    """``--kind``."""
+
+    STUDY = "study"
+    RUN = "run"
+    CALIBRATE = "calibrate"
+    EMULATE = "emulate"
+    PROFILE = "profile"
+
+
+class StateChoice(StrEnum):
+    """``--state``."""
+
+    RUNNING = "running"
+    FINISHED = "finished"
+    FAILED = "failed"
+    INTERRUPTED = "interrupted"
+    STALE = "stale"
 
 
 @app.command("path")
@@ -72,6 +96,95 @@ def check_command(store: StoreOption = None, output: FormatOption = OutputFormat
         raise StoreError(
             f"store {report.location} is damaged: {report.problems[0]}{more}", "measure the named runs again"
         )
+
+
+@app.command("list")
+def list_command(
+    kind: Annotated[
+        KindChoice | None, typer.Option(help="Only studies, only runs, or only runs of one command.")
+    ] = None,
+    state: Annotated[
+        StateChoice | None, typer.Option(help="Only those; stale: the process died.", show_default="all")
+    ] = None,
+    workload: Annotated[
+        str, typer.Option("--workload", "-w", metavar="TEXT", help="Part of the workload's name.")
+    ] = "",
+    platform: Annotated[
+        str, typer.Option("--platform", "-p", metavar="TEXT", help="Part of the platform's name.")
+    ] = "",
+    suite: Annotated[
+        str | None, typer.Option(metavar="ID", help="The studies of one suite.", show_default="all")
+    ] = None,
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="Only so many of the newest.", show_default="all")
+    ] = None,
+    store: StoreOption = None,
+    output: FormatOption = OutputFormat.TABLE,
+) -> None:
+    """List runs and studies, newest first."""
+    from xstage_tune.report.emit import emit_json
+    from xstage_tune.report.store_tables import entries_table
+    from xstage_tune.report.tables import render_table, result_console
+    from xstage_tune.store.catalogue import Wanted
+    from xstage_tune.store.facade import Store
+
+    wanted = Wanted(kind and kind.value, state and state.value, workload, platform, suite)
+    with Store.open(store, create=False) as opened:
+        found = opened.entries(wanted)[:limit]
+        location = opened.location
+    if output is OutputFormat.JSON:
+        emit_json({"location": location, "entries": found})
+    else:
+        result_console().print(render_table(entries_table(location, found)))
+
+
+@app.command("show")
+def show_command(
+    entry_id: Annotated[str, typer.Argument(metavar="ID", help="Run or study: xstage-tune store list.")],
+    store: StoreOption = None,
+    output: FormatOption = OutputFormat.TABLE,
+) -> None:
+    """Show all that is known of one run or study."""
+    from xstage_tune.report.emit import emit_json
+    from xstage_tune.report.store_tables import details_table
+    from xstage_tune.report.tables import render_table, result_console
+    from xstage_tune.store.facade import Store
+
+    with Store.open(store, create=False) as opened:
+        details = opened.details(entry_id)
+    if output is OutputFormat.JSON:
+        emit_json(details)
+    else:
+        result_console().print(render_table(details_table(details)))
+
+
+@app.command("rm")
+def rm_command(
+    ids: Annotated[list[str], typer.Argument(metavar="ID", help="Runs and studies: xstage-tune store list.")],
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    store: StoreOption = None,
+) -> None:
+    """Remove runs and studies with all that is kept of them; exported files stay.
+
+    Asks first. All of them are removed, or none: nothing that a living process writes is.
+    """
+    from xstage_tune.report.store_tables import entry_words
+    from xstage_tune.store.facade import Store
+
+    with Store.open(store, create=False) as opened:
+        found = [opened.details(entry_id).entry for entry_id in dict.fromkeys(ids)]
+        if not yes:
+            if not sys.stdin.isatty():
+                raise UsageError("store rm asks, and there is no terminal to answer on", "add --yes")
+            print(f"to be removed from {opened.location}:", file=sys.stderr)
+            for entry in found:
+                print(f"  {entry_words(entry)}", file=sys.stderr)
+            if not typer.confirm("Remove them?", err=True):
+                print("xstage-tune: nothing was removed", file=sys.stderr)
+                return
+        opened.remove(ids)
+    for entry in found:
+        print(f"removed {entry.kind} {entry.id}")
 
 
 def _print_table(title: str, *rows: tuple[str, str]) -> None:

@@ -11,7 +11,7 @@ from sqlalchemy import select
 
 from xstage_tune.devices.base import DeviceDescription
 from xstage_tune.errors import UsageError
-from xstage_tune.store import health
+from xstage_tune.store import catalogue, health, removal
 from xstage_tune.store.database import Database
 from xstage_tune.store.launches import StoredLaunch, stored_launch
 from xstage_tune.store.location import resolve_location
@@ -19,6 +19,8 @@ from xstage_tune.store.migrate import ensure_schema
 from xstage_tune.store.models import Fit, Launch, Run
 from xstage_tune.store.runs import RunWriter, mark_stale_runs, writing_run
 from xstage_tune.store.studies import LATEST, LATEST_ANY, Studies
+
+_ALL = catalogue.Wanted()
 
 
 class Store:
@@ -149,6 +151,27 @@ class Store:
         """What was concluded from a run, oldest first."""
         with self._database.reading() as session:
             return list(session.scalars(select(Fit).where(Fit.run_id == run_id).order_by(Fit.id)))
+
+    def entries(self, wanted: catalogue.Wanted = _ALL) -> list[catalogue.Entry]:
+        """Runs and studies with what they hold, newest first."""
+        return catalogue.entries(self._database, wanted)
+
+    def details(self, entry_id: str) -> catalogue.Details:
+        """All of one run or study.
+
+        Raises:
+            UsageError: there is none of that id.
+        """
+        return catalogue.details(self._database, entry_id)
+
+    def remove(self, ids: Sequence[str]) -> None:
+        """Remove runs and studies with all that is kept of them: all of them or none.
+
+        Raises:
+            UsageError: an id is neither a run's nor a study's.
+            StoreError: a process that may still live writes one of them.
+        """
+        removal.remove(self._database, ids)
 
     def summary(self) -> health.StoreSummary:
         """What the store holds."""

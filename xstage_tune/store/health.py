@@ -50,6 +50,7 @@ def summarise(database: Database) -> StoreSummary:
         StoreError: the database failed.
     """
     with database.reading() as session:
+        spans = select(func.sum(Chunk.n)).where(Chunk.kind == "spans")
         statuses = session.execute(select(Run.status, func.count()).group_by(Run.status))
         return StoreSummary(
             location=str(database.location),
@@ -57,7 +58,7 @@ def summarise(database: Database) -> StoreSummary:
             size_bytes=size_bytes(session.connection()),
             runs=dict(sorted((status, count) for status, count in statuses)),
             launches=_count(session, Launch),
-            spans=session.scalar(select(func.sum(Chunk.n)).where(Chunk.kind == "spans")) or 0,
+            spans=int(session.scalar(spans) or 0),  # PostgreSQL sums to a decimal
             studies=_count(session, Study),
             latest_run=session.scalar(select(Run.id).order_by(Run.started_at.desc()).limit(1)),
         )

@@ -83,7 +83,7 @@ class Studies:
             session.execute(select(Study.id).where(Study.id == study_id).with_for_update())
             holder = session.get(StudyHolder, study_id)
             if holder is not None:
-                _require_left(holder)
+                require_left(holder)
                 session.delete(holder)
                 session.flush()
             session.add(_new_holder(study_id))
@@ -147,7 +147,7 @@ class Studies:
         unfinished = _BEGUN_LAST.where(Study.status != "finished").add_columns(StudyHolder)
         with self._database.reading() as session:
             query = unfinished.outerjoin(StudyHolder, StudyHolder.study_id == Study.id)
-            found = [(study, holder is None or _is_left(holder)) for study, holder in session.execute(query)]
+            found = [(study, holder is None or is_left(holder)) for study, holder in session.execute(query)]
         left = [study for study, is_left in found if is_left]
         return next(iter([*left, *(study for study, _ in found)]), None) or self.get(LATEST)
 
@@ -265,14 +265,14 @@ def _held_here(session: Session, study_id: str) -> StudyHolder | None:
     return holder if holder and holder.process == current_process() else None
 
 
-def _is_left(holder: StudyHolder) -> bool:
+def is_left(holder: StudyHolder) -> bool:
     """Whether a study's holder is dead, or counts as dead."""
     return has_ended(holder.process) or _is_given_up(holder)
 
 
-def _require_left(holder: StudyHolder) -> None:
+def require_left(holder: StudyHolder) -> None:
     """Refuse to take a study from a process that may still search it."""
-    if _is_left(holder):
+    if is_left(holder):
         return
     hint = "wait until it ends, or stop it by Ctrl-C; a new search beside it leaves out --resume"
     if not can_be_seen(holder.process):
@@ -282,6 +282,12 @@ def _require_left(holder: StudyHolder) -> None:
         f"{_to_the_second(datetime.fromisoformat(holder.since))}, last seen {_last_seen(holder)}",
         hint,
     )
+
+
+def suite_of(study: Study) -> str:
+    """Id of the suite that a study was searched for; empty for none."""
+    suite = study.space.get("suite") or {}
+    return str(suite.get("id", ""))
 
 
 def _is_given_up(holder: StudyHolder) -> bool:
