@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from xstage_tune.commands._devices import PathChoice
+from xstage_tune.commands._next_steps import after_calibration
 from xstage_tune.commands._options import FormatOption, OutputFormat, StoreOption
 from xstage_tune.commands._runs import notify, run_session, warn
 from xstage_tune.commands._targets import ForceOption, check_target
@@ -89,6 +90,8 @@ def calibrate(
     if refusals:
         first, *others = (f"no profile written: {finding.message} ({finding.code})" for finding in refusals)
         raise FindingError(first, refusals[0].hint, others)
+    if output is OutputFormat.TABLE:
+        after_calibration(calibration, profile)
 
 
 def _check_targets(out: Path | None, plot: Path | None, record: Path | None, force: bool) -> None:

@@ -11,6 +11,7 @@ import typer
 
 from xstage_tune.commands._completion import config_choices, platform_names, workload_names
 from xstage_tune.commands._devices import PATHS, PathChoice, PathOption, refuse_options
+from xstage_tune.commands._next_steps import after_emulation
 from xstage_tune.commands._options import FormatOption, OutputFormat, SetOption, StoreOption, the_only
 from xstage_tune.commands._runs import notify, run_session, show_result
 from xstage_tune.commands._targets import ForceOption, check_target
@@ -154,7 +155,7 @@ def emulate(
     spec = parse_spec(device)
     if spec.kind == "replay":
         refuse_options(context, "emulate anew with --device cuda or simulator")
-        _show(_replay(spec.which, store), output)
+        _show(_replay(spec.which, store), store, output)
         return
     if workload is None:
         raise UsageError("--workload is missing", "one of: xstage-tune workloads list")
@@ -175,7 +176,7 @@ def emulate(
         repeats=repeats,
         seed=seed,
     )
-    _show(_emulate(options, spec, store, record, force), output)
+    _show(_emulate(options, spec, store, record, force), store, output)
 
 
 def _replay(which: str, store: str | None) -> EmulationResult:
@@ -220,8 +221,10 @@ def _open_gpu(spec: DeviceSpec) -> SkeletonDevice | None:
         return None
 
 
-def _show(result: EmulationResult, output: OutputFormat) -> None:
+def _show(result: EmulationResult, store: str | None, output: OutputFormat) -> None:
     from xstage_tune.report.emulation_figure import sweep_figure
     from xstage_tune.report.emulation_tables import emulation_report
 
     show_result(result, output, emulation_report, sweep_figure)
+    if output is OutputFormat.TABLE:
+        after_emulation(result, store)

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from xstage_tune.commands._completion import study_ids
+from xstage_tune.commands._next_steps import after_export
 from xstage_tune.commands._options import StoreOption
 from xstage_tune.commands._targets import ForceOption, StudyPlatformOption
 from xstage_tune.export.names import ExportFormat
@@ -43,3 +44,4 @@ def export(
         f"{duration(objective.ns)} {objective.basis} on {objective.device}, "
         f"default {duration(objective.default_ns)}, bound {duration(objective.bound_ns)}"
     )
+    after_export(tuned, to, output)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from xstage_tune.commands._completion import platform_names, study_ids, workload_names
+from xstage_tune.commands._next_steps import after_search
 from xstage_tune.commands._options import FormatOption, OutputFormat, SetOption, StoreOption
 from xstage_tune.errors import UsageError
 
@@ -174,6 +175,8 @@ def search(
     for warning in result.warnings:
         print(f"xstage-tune: warning: {warning}", file=sys.stderr)
     _show(result, output)
+    if output is OutputFormat.TABLE:
+        after_search(result, store)
 
 
 def _require_finite(option: str, value: float | None) -> None:
