@@ -122,3 +122,7 @@ def test_ranges_expand_back_to_the_same_ids(ids: set[int]) -> None:
         first, _, last = part.partition("-")
         expanded += range(int(first), int(last or first) + 1)
     assert expanded == sorted(ids)
+
+
+def test_a_percentage_that_rounds_to_nothing_has_no_sign() -> None:
+    assert (percent(-0.04, 1), percent(-0.0), percent(-0.06, 1)) == ("0.0%", "0.00%", "-0.1%")

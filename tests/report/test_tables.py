@@ -15,7 +15,7 @@ from xstage_tune.calibration.result import CalibrationResult
 from xstage_tune.platforms.schema import CapacityLaw, PlatformProfile
 from xstage_tune.report.calibration_tables import platform_report, platform_tables
 from xstage_tune.report.format import byte_count, duration, percent, rate
-from xstage_tune.report.tables import Column, TableData, render_table, result_console
+from xstage_tune.report.tables import Column, TableData, render_table, result_console, split_columns
 
 
 def printed(result: CalibrationResult, width: int) -> str:
@@ -239,3 +239,28 @@ def test_lines_between_sections_stay_where_they_are_though_rows_are_left_out() -
     assert len(blocks) == 2
     told = [line.split()[0] if line.strip() else "" for line in lines[blocks[1] + 2 :]]
     assert told == ["a", "", "c"]
+
+
+def test_in_a_pipe_a_row_is_one_line_however_wide_a_cell_is(capsys: pytest.CaptureFixture[str]) -> None:
+    long = "from a source that takes many words " * 30
+    rows = (("a", long.strip(), "1"), ("b", "short", "2"), ("c", "short", ""))
+    data = TableData("t", (Column("name"), Column("origin"), Column("last")), rows, (long.strip(),))
+    result_console().print(render_table(data))
+    title, headings, _, first, second, third, note = capsys.readouterr().out.splitlines()
+    assert (title, headings.split()) == ("t", ["name", "origin", "last"])
+    assert first.split(maxsplit=1)[1] == f"{long.strip()}   1"
+    assert (second.split(), third) == (["b", "short", "2"], "c      short")
+    assert note == long.strip()
+
+
+@pytest.mark.parametrize("width", [40, 60, 90, 200])
+def test_columns_are_split_for_a_page_as_for_a_terminal(width: int) -> None:
+    parts = split_columns(WIDE, width)
+    assert [part.title for part in parts] == [WIDE.title, *[""] * (len(parts) - 1)]
+    assert parts[-1].notes == WIDE.notes
+    assert not any(part.notes for part in parts[:-1])
+    first, *others = (part.columns for part in parts)
+    assert [*first, *(column for columns in others for column in columns[1:])] == list(WIDE.columns)
+    assert all(columns[0] == WIDE.columns[0] for columns in others)
+    headings = [line for line in on_terminal(WIDE, width) if line.startswith(WIDE.columns[0].heading)]
+    assert len(headings) == len(parts)

@@ -51,8 +51,10 @@ def rate(bytes_per_s: float | None, ci95: Interval | None = None) -> str:
 
 
 def percent(value_pct: float | None, decimals: int = 2) -> str:
-    """A value already in percent, e.g. ``1.37%``."""
-    return ABSENT if _absent(value_pct) else f"{value_pct:.{decimals}f}%"
+    """A value already in percent, e.g. ``1.37%``; what rounds to nothing has no sign."""
+    if value_pct is None or _absent(value_pct):
+        return ABSENT
+    return f"{round(value_pct, decimals) + 0.0:.{decimals}f}%"
 
 
 def signed_percent(value_pct: float) -> str:

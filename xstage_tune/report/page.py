@@ -11,8 +11,11 @@ from markupsafe import Markup, escape
 from xstage_tune.calibration.result import Finding
 from xstage_tune.report.figure import Figure, Plate
 from xstage_tune.report.svg import render_svg
-from xstage_tune.report.tables import TableData
+from xstage_tune.report.tables import TableData, split_columns
 from xstage_tune.report.typeset import typeset
+
+#: Characters of a table that the page's width has room for, in any of its fonts.
+_PAGE_COLUMNS = 136
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +43,11 @@ def render_page(title: str, blocks: Sequence[Block], lead: Sequence[str] = ()) -
         lstrip_blocks=True,
     )
     # Figures are well-formed by construction; their texts are escaped there.
-    templates.filters |= {"svg": lambda figure: Markup(render_svg(figure)), "typeset": _typeset}
+    templates.filters |= {
+        "svg": lambda figure: Markup(render_svg(figure)),
+        "typeset": _typeset,
+        "fitted": lambda table: split_columns(table, _PAGE_COLUMNS),
+    }
     return templates.get_template("page.html").render(title=title, lead=lead, blocks=blocks)
 
 

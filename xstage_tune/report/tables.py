@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -12,8 +12,8 @@ from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.table import Table
 from rich.text import Text
 
-#: Columns of output that goes to a file or a pipe: wide enough that no cell folds.
-PIPE_WIDTH = 240
+#: Columns of output that goes to a file or a pipe: wider than any line, so that a row is one.
+PIPE_WIDTH = 10_000
 _BETWEEN = 3  # between two columns
 _TEXT_PART = 3  # a column of text is folded to no less than this part of the terminal
 #: Where a line may break: not between a number and its unit.
@@ -72,19 +72,51 @@ class _Fitted:
         data, width = self.data, options.max_width
         yield Text(data.title, style="bold cyan", overflow="fold")
         whole = _natural_widths(data)
-        if not console.is_terminal or _joined_width(whole) <= width:
+        if not console.is_terminal:
+            yield from _without_padding(console, options, _table(data, dict(enumerate(whole))))
+            yield from (Text(note, style="dim", overflow="fold") for note in data.notes)
+            return
+        if _joined_width(whole) <= width:
             yield _table(data, dict(enumerate(whole)))
             yield from (Text(note, style="dim", overflow="fold") for note in data.notes)
             return
         for number, block in enumerate(_blocks(data, width)):
             yield from [Text()] if number else []
-            told = [not number or any(row[index] for index in [*block][1:]) for row in data.rows]
-            yield _table(_with_rows(data, told), block, folded=True)
+            yield _table(_told_by(data, number, block), block, folded=True)
         yield from (Text(_fold(note, width), style="dim", overflow="fold") for note in data.notes)
 
 
-def _with_rows(data: TableData, told: Sequence[bool]) -> TableData:
-    """Only the rows that are ``told``, the lines between sections where they were."""
+def _without_padding(console: Console, options: ConsoleOptions, table: Table) -> Iterator[Text]:
+    """The lines of a table without the spaces that would fill them up: the widest cell may be very wide."""
+    for line in console.render_lines(table, options, pad=False):
+        yield Text("".join(segment.text for segment in line).rstrip(), overflow="fold")
+
+
+def split_columns(data: TableData, width: int) -> tuple[TableData, ...]:
+    """``data`` as tables for pages of ``width`` characters, whose text cells break between words.
+
+    Their columns are those of :func:`render_table`'s blocks on a terminal of that width. The first table has
+    the title, the last one the notes.
+    """
+    blocks = _blocks(data, width)
+    parts = []
+    for number, block in enumerate(blocks):
+        told = _told_by(data, number, block)
+        parts.append(
+            TableData(
+                title=data.title if number == 0 else "",
+                columns=tuple(data.columns[index] for index in block),
+                rows=tuple(tuple(row[index] for index in block) for row in told.rows),
+                notes=data.notes if number == len(blocks) - 1 else (),
+                sections=told.sections,
+            )
+        )
+    return tuple(parts)
+
+
+def _told_by(data: TableData, number: int, block: Collection[int]) -> TableData:
+    """The rows that a block has something of, all in the first; lines between sections where they were."""
+    told = [not number or any(row[index] for index in [*block][1:]) for row in data.rows]
     rows = tuple(row for row, kept in zip(data.rows, told, strict=True) if kept)
     return replace(data, rows=rows, sections=frozenset(sum(told[:index]) for index in data.sections))
 
