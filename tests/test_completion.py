@@ -66,9 +66,17 @@ def test_workloads_and_platforms_of_ones_own(run_cli: RunCli) -> None:
 
 def test_studies_of_the_store(study: str) -> None:
     for command in ("report --study ", "trace --study ", "export --study ", "search --resume "):
-        assert completed(f"xstage-tune {command}") == ["latest", study]
+        assert completed(f"xstage-tune {command}") == ["latest", "latest-any", study]
     for command in ("audit --config ", "emulate --config ", "profile --config "):
-        assert completed(f"xstage-tune {command}") == ["default", "study:latest", f"study:{study}"]
+        assert completed(f"xstage-tune {command}") == [
+            *("default", "study:latest", "study:latest-any"),
+            f"study:{study}",
+        ]
+
+
+def test_what_is_shown_and_removed_is_named_by_its_id(study: str) -> None:
+    for command in ("store show ", "store rm "):
+        assert completed(f"xstage-tune {command}") == [study]
 
 
 def test_of_the_store_that_is_asked_for(study: str, own_store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,4 +95,4 @@ def test_a_store_that_is_none_completes_nothing_and_is_left_alone(own_store: Pat
 
 def test_a_server_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XSTAGE_STORE", "postgresql://nobody@localhost:1/none")
-    assert completed("xstage-tune report --study ") == ["latest"]
+    assert completed("xstage-tune report --study ") == ["latest", "latest-any"]

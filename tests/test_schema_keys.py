@@ -11,7 +11,7 @@ from pydantic.fields import FieldInfo
 from xstage_tune.platforms.gpus import KnownGpu
 from xstage_tune.platforms.loader import load_platform
 from xstage_tune.platforms.schema import PlatformProfile
-from xstage_tune.profile_files import section_model
+from xstage_tune.schema_problems import section_model
 from xstage_tune.workloads.loader import load_workload
 from xstage_tune.workloads.schema import AttentionWorkload, MoeWorkload
 

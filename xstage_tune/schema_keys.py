@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from xstage_tune.profile_files import section_model
+from xstage_tune.schema_problems import section_model
 
 _KINDS = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
 _BOUNDS = ("gt", "ge", "lt", "le")

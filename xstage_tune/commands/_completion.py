@@ -26,13 +26,18 @@ def platform_names(incomplete: str) -> list[str]:
 
 
 def study_ids(context: typer.Context, incomplete: str) -> list[str]:
-    """``latest``, and the studies of the store that is asked for, newest first."""
+    """``latest``, ``latest-any``, and the studies of the store that is asked for, newest first."""
     return _matching(lambda: _ids(context, "study"), incomplete)
 
 
 def run_ids(context: typer.Context, incomplete: str) -> list[str]:
-    """``latest``, and the runs of the store that is asked for, newest first."""
+    """``latest``, ``latest-any``, and the runs of the store that is asked for, newest first."""
     return _matching(lambda: _ids(context, "run"), incomplete)
+
+
+def kept_ids(context: typer.Context, incomplete: str) -> list[str]:
+    """The runs and studies of the store that is asked for, the newest of either first."""
+    return _matching(lambda: (*_newest(context, "run"), *_newest(context, "study")), incomplete)
 
 
 def config_choices(context: typer.Context, incomplete: str) -> list[str]:
@@ -48,6 +53,10 @@ def _matching(candidates: Callable[[], Iterable[str]], incomplete: str) -> list[
 
 
 def _ids(context: typer.Context, kind: Literal["run", "study"]) -> list[str]:
+    return ["latest", "latest-any", *_newest(context, kind)]
+
+
+def _newest(context: typer.Context, kind: Literal["run", "study"]) -> list[str]:
     from xstage_tune.store.recent import recent_ids
 
-    return ["latest", *recent_ids(context.params.get("store"), kind)]
+    return recent_ids(context.params.get("store"), kind)

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from xstage_tune.commands._completion import kept_ids
 from xstage_tune.commands._options import FormatOption, OutputFormat, StoreOption
 from xstage_tune.errors import StoreError, UsageError
 
@@ -140,7 +141,10 @@ def list_command(
 
 @app.command("show")
 def show_command(
-    entry_id: Annotated[str, typer.Argument(metavar="ID", help="Run or study: xstage-tune store list.")],
+    entry_id: Annotated[
+        str,
+        typer.Argument(metavar="ID", autocompletion=kept_ids, help="Run or study: xstage-tune store list."),
+    ],
     store: StoreOption = None,
     output: FormatOption = OutputFormat.TABLE,
 ) -> None:
@@ -160,7 +164,12 @@ def show_command(
 
 @app.command("rm")
 def rm_command(
-    ids: Annotated[list[str], typer.Argument(metavar="ID", help="Runs and studies: xstage-tune store list.")],
+    ids: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="ID", autocompletion=kept_ids, help="Runs and studies: xstage-tune store list."
+        ),
+    ],
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     store: StoreOption = None,
 ) -> None:
