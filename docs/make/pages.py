@@ -36,8 +36,26 @@ means for trust is on [Where a number comes from](../read/origins.md).
 _CONFIGS = """# Config files
 
 A config is what a search chooses and a kernel is compiled for. `audit`, `emulate` and `profile` take one with
-`--config FILE.toml`; exports hold one. A config that does not fit a workload or a GPU is refused with the
-resource that does not suffice.
+`--config FILE.toml` or `.json`; exports hold one in their section `config`. A config that does not fit a
+workload or a GPU is refused with the resource that does not suffice.
+
+```toml
+# mine.toml
+kind = "attention"
+block_m = 128
+block_n = 128
+kv_stages = 2
+output_staging = "dedicated-x1"
+tile_order = "own-last"
+store_flavour = "st.v4"
+```
+
+```console
+$ xstage-tune audit --workload fa-a2a/paper --platform h200-peer --config mine.toml
+fa-a2a/paper on h200-peer
+design test      given config: 128x128, 2 KV stages, dedicated-x1, own-last, st.v4
+...
+```
 
 """
 
@@ -75,6 +93,12 @@ def _commands() -> str:
         obj=command, ctx=typer.Context(command, info_name="xstage-tune"), name="xstage-tune"
     )
     text = text.replace("```console", "```text")
+    text = re.sub(r"\n+\x08\nExamples:\n((?:  .*\n)+)", _examples, text)
     # Its lists of commands are cut to a width; every command has its heading below.
     text = re.sub(r"\*\*Commands\*\*:\n\n(\* .*\n)+\n", "", text)
     return re.sub(r"^(#+) ", r"#\1 ", text, flags=re.MULTILINE).rstrip() + "\n"
+
+
+def _examples(found: re.Match[str]) -> str:
+    lines = "".join(f"{line.strip()}\n" for line in found[1].splitlines())
+    return f"\n\n**Examples**:\n\n```sh\n{lines}```\n"

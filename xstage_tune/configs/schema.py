@@ -27,6 +27,7 @@ OutputStaging = Literal["alias-q", "alias-v", "dedicated-x1", "dedicated-x2"]
 #: stores are left to drain when no Q-loop follows. A tile belongs to the rank of its first row.
 TileOrder = Literal["sequential", "rotated", "spread", "own-last"]
 
+_STORES = "How bytes leave an SM: 16-byte stores of registers (st.v4), or bulk copies (tma)"
 _PARAMETER_OF: dict[ScheduleKind, str] = {"wave": "experts_per_wave", "interleaved": "lead_rows"}
 
 
@@ -42,10 +43,17 @@ class Schedule(Strict):
     (``platform.arbitration``); where none was measured all SMs have the same.
     """
 
-    kind: ScheduleKind
-    experts_per_wave: Count | None = None
-    lead_rows: Count | None = None
-    placement: Placement = "even"
+    kind: ScheduleKind = Field(description="Which order")
+    experts_per_wave: Count | None = Field(
+        None, description="Experts whose Linear-1 tiles come before their Linear-2 tiles; kind wave needs it"
+    )
+    lead_rows: Count | None = Field(
+        None, description="D: tile rows that Linear-1 is ahead of Linear-2; kind interleaved needs it"
+    )
+    placement: Placement = Field(
+        "even",
+        description="Which SMs take Linear-2 tiles: all as many, or by their share of the drain rate",
+    )
 
     @model_validator(mode="after")
     def _keys_fit_the_kind(self) -> Schedule:
@@ -75,15 +83,15 @@ class MegaMoeConfig(Strict):
     be under them, by ``epilogue_warps``.
     """
 
-    kind: Literal["megamoe"] = "megamoe"
-    block_m: Count
-    block_n: Count
-    block_k: Count
-    pipeline_stages: Count
-    staging_depth: Count
-    schedule: Schedule
-    store_flavour: StoreFlavour
-    epilogue_warps: Count
+    kind: Literal["megamoe"] = Field("megamoe", description="A fused MoE kernel")
+    block_m: Count = Field(description="Tokens of a tile")
+    block_n: Count = Field(description="Output columns of a tile")
+    block_k: Count = Field(description="Depth of an operand buffer, in elements")
+    pipeline_stages: Count = Field(description="Operand buffers")
+    staging_depth: Count = Field(description="S: finished tiles that may wait for their stores")
+    schedule: Schedule = Field(description="Order of Linear-1 and Linear-2 tiles")
+    store_flavour: StoreFlavour = Field(description=_STORES)
+    epilogue_warps: Count = Field(description="Warps that convert and store finished tiles")
 
     @property
     def label(self) -> str:
@@ -102,14 +110,20 @@ class AttentionConfig(Strict):
     what the last round leaves to drain is half as much.
     """
 
-    kind: Literal["attention"] = "attention"
-    block_m: Count
-    block_n: Count
-    kv_stages: Count
-    output_staging: OutputStaging
-    tile_order: TileOrder
-    store_flavour: StoreFlavour
-    kv_splits: KvSplits = 1
+    kind: Literal["attention"] = Field("attention", description="A fused FlashAttention")
+    block_m: Count = Field(description="Query rows of a tile")
+    block_n: Count = Field(description="KV rows that a tile meets at a time")
+    kv_stages: Count = Field(description="Buffers of so many KV rows")
+    output_staging: OutputStaging = Field(
+        description="Where a finished tile waits for its stores: in the buffer of Q or V, or in one or two "
+        "of its own"
+    )
+    tile_order: TileOrder = Field(
+        description="Heads from token 0 (sequential) or from the next rank's tokens (rotated), neighbours to "
+        "different ranks (spread), or this rank's tiles last (own-last)"
+    )
+    store_flavour: StoreFlavour = Field(description=_STORES)
+    kv_splits: KvSplits = Field(1, description="CTAs that share a tile, each with its part of the KV rows")
 
     @property
     def hands_stores_over(self) -> bool:
