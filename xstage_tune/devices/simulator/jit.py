@@ -42,7 +42,7 @@ def event_loop(function: Function) -> Function:
 
 
 def event_kernel(function: Function) -> Function:
-    """Compile a step of an event loop into the loops that call it; Python cannot call it.
+    """Compile a step of an event loop into the loops that call it. Python must not call it: that crashes.
 
     What Python and C would need to call it, and a file of its own in the cache, took most of the time of a
     compilation: the arguments are tuples of some 70 arrays. Without, 25 s of processor time became 11.
@@ -54,7 +54,7 @@ def _compiled(function: Function, **options: bool) -> Function:
     """A loop or a step, either of which only reads and writes arrays that its caller holds.
 
     It allocates, keeps and returns none, so it needs no reference counts, which numba would otherwise
-    update atomically for every array of a state tuple at every call: at 148 SMs, 0.6 instead of 5 to 9
+    update atomically for every array of a state tuple at every call: at 148 SMs, 0.6 instead of 6 to 12
     million events/s.
     """
     chosen: dict[str, Any] = {"forceinline": True, "_nrt": False, "no_cfunc_wrapper": True, **options}
