@@ -109,22 +109,23 @@ def test_a_result_is_as_weak_as_its_weakest_input() -> None:
 def test_a_layer_with_two_violated_bounds_is_told_to_interleave_first() -> None:
     found = audit(load_workload(FLASH), paper_platform())
     assert (found.verdict, found.rate_ok, found.capacity_ok) == ("reshape", False, False)
-    assert [action.kind for action in found.actions] == ["interleave", "smaller_bursts", "fewer_producers"]
-    lead, largest, _ = (action.limit for action in found.actions)
+    kinds = [action.kind for action in found.actions]
+    assert kinds == ["interleave", "smaller_bursts", "fewer_producers", "search"]
+    lead, largest, *_ = (action.limit for action in found.actions)
     assert lead is not None
     assert lead.value == 12  # two D_knee of 4.6 rows, and half of one
     assert largest is not None
     assert passes(found.platform, 148, largest.value, found.predicted["interleaved"].gap_ns.value)
 
 
-def test_an_interleaved_layer_is_only_told_to_shrink() -> None:
+def test_an_interleaved_layer_that_hides_a_violation_is_told_how_to_pass_the_test_too() -> None:
     workload = load_workload(FLASH)
     config = default_config(workload, paper_platform())
     schedule = Schedule(kind="interleaved", lead_rows=5)
     found = audit(workload, paper_platform(), config.model_copy(update={"schedule": schedule}))
     assert (found.rate_ok, found.capacity_ok) == (True, False)
-    assert [action.kind for action in found.actions] == ["smaller_bursts", "fewer_producers"]
-    assert "local staging hides" in found.actions[0].text
+    assert [action.kind for action in found.actions] == ["piggyback", "smaller_bursts", "fewer_producers"]
+    assert "local staging hides" in found.actions[1].text
 
 
 def test_an_advised_tile_runs_and_passes() -> None:
@@ -132,9 +133,9 @@ def test_an_advised_tile_runs_and_passes() -> None:
     config = default_config(workload, paper_platform())
     schedule = Schedule(kind="interleaved", lead_rows=10)
     found = audit(workload, paper_platform(), config.model_copy(update={"schedule": schedule}))
-    assert "or take block_n <= 64;" in found.actions[0].text
+    assert "or take block_n <= 64;" in found.actions[1].text
     smaller = audit(workload, paper_platform(), found.config.model_copy(update={"block_n": 64}))
-    assert smaller.verdict == "piggyback"
+    assert smaller.design_test_ok
 
 
 def test_no_tile_is_advised_where_none_is_legal() -> None:

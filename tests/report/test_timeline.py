@@ -11,7 +11,7 @@ from tests.report.conftest import Kept
 from xstage_tune.devices.simulator.traces import occupancy
 from xstage_tune.report.distribution import distribution_plate, quantile_curve
 from xstage_tune.report.figure import Axis, Bars, Lane, LanePanel, Panel, Plate
-from xstage_tune.report.simulated import Case, Simulations, without_stores
+from xstage_tune.report.simulated import Case, Simulations
 from xstage_tune.report.study_case import load_study
 from xstage_tune.report.svg import render_svg
 from xstage_tune.report.timeline import activity_plate, fullest_window, timeline_plate
@@ -123,7 +123,7 @@ def test_without_stores_nothing_is_remote(kept: Kept) -> None:
     from xstage_tune.devices.simulated_kernels import SimulatedKernels
 
     launch = SimulatedKernels(study.platform).launch(study.workload, study.result.default.config)
-    alone = without_stores(launch).run(0)
+    alone = launch.without_remote_stores().run(0)
     assert alone.accepted_bytes == 0.0
     assert alone.makespan_ns < launch.run(0).makespan_ns
 

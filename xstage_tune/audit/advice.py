@@ -20,7 +20,7 @@ from xstage_tune.report.format import byte_count, duration
 from xstage_tune.workloads.schema import OUTPUT_BYTES, AttentionWorkload, MoeWorkload, Workload
 
 ActionKind = Literal[
-    "interleave", "raise_lead", "smaller_bursts", "fewer_producers", "longer_sequence", "piggyback"
+    "interleave", "raise_lead", "smaller_bursts", "fewer_producers", "longer_sequence", "piggyback", "search"
 ]
 
 
@@ -66,6 +66,24 @@ def attention_actions(
     return (*actions, *_shrink(audit.burst, audit.predicted, side))
 
 
+def reconciled(
+    advised: tuple[Action, ...], *, hides: bool, stalls: bool, searched: bool
+) -> tuple[Action, ...]:
+    """The advice of the bounds, in accord with a verdict that may be another than theirs.
+
+    Args:
+        advised: what satisfies the bounds.
+        hides: the verdict: the launch hides its remote stores.
+        stalls: the closed forms predict a stall; where the launch has none, neither do its remedies matter.
+        searched: the config was given, maybe by a search.
+    """
+    others = tuple(action for action in advised if action.kind != "piggyback")
+    if hides:
+        kept = tuple(action for action in others if action.kind == "raise_lead" or not stalls)
+        return (_piggyback(), *kept)
+    return others if others and searched else (*others, _search())
+
+
 def _passes(burst: BurstTerms, prediction: SchedulePrediction) -> bool:
     return burst.rate_ok(prediction.gap_ns.value) and burst.capacity_ok
 
@@ -75,6 +93,10 @@ def _piggyback() -> Action:
         "let the role that owns the output issue the burst and go back to work; reserve none to communicate"
     )
     return Action("piggyback", None, text)
+
+
+def _search() -> Action:
+    return Action("search", None, "xstage-tune search finds the tiles and the order that expose least")
 
 
 def _interleave(audit: MoeAudit, audited: SchedulePrediction, interleaved: SchedulePrediction) -> Action:

@@ -1,14 +1,27 @@
-"""One audit: a workload's kernel against a platform, and the verdict."""
+"""One audit: a workload's kernel against a platform, and the verdict.
+
+Three things are told apart:
+
+- The *design test* of the paper, equation 10: a rate bound and a capacity bound. It is sufficient, for bursts
+  that are full, aligned and isolated, on a platform where nothing but stores waits behind stores.
+- The *finite run*: the launch on the event simulator, whose CTAs drift apart (:mod:`.finite_run`).
+- The *verdict*, which is the finite run's where the closed forms do not settle the question: ``piggyback``
+  where the launch hides its remote stores, ``reshape`` where they make it longer by more than a little. The
+  closed forms settle it where both bounds hold and no operand load waits behind a burst: what is exposed then
+  is the drain of the last burst alone, no matter of their shape. Without a finite run they decide alone: what
+  they predict as a stall, and operand loads that wait, count as exposed.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal
 
-from xstage_tune.audit.advice import Action, attention_actions, moe_actions
+from xstage_tune.audit.advice import Action, attention_actions, moe_actions, reconciled
 from xstage_tune.audit.attention import AttentionAudit, audit_attention
 from xstage_tune.audit.bursts import BurstTerms
 from xstage_tune.audit.figures import Figure
+from xstage_tune.audit.finite_run import FiniteRun, simulate_launch
 from xstage_tune.audit.moe import MoeAudit, audit_moe
 from xstage_tune.audit.prediction import SchedulePrediction
 from xstage_tune.configs.defaults import default_config
@@ -16,6 +29,7 @@ from xstage_tune.configs.resources import require_feasible
 from xstage_tune.configs.schema import AttentionConfig, KernelConfig, MegaMoeConfig
 from xstage_tune.errors import UsageError
 from xstage_tune.platforms.schema import PlatformProfile
+from xstage_tune.search.launch_size import too_large
 from xstage_tune.workloads.schema import MoeWorkload, Workload
 
 Verdict = Literal["reshape", "piggyback"]
@@ -35,6 +49,8 @@ class Audit:
     rate_ok: bool
     capacity_ok: bool
     actions: tuple[Action, ...]
+    finite: FiniteRun | None  # None where the closed forms settle it, or nothing was simulated
+    not_simulated: str  # why it could not; else empty
 
     @property
     def burst(self) -> BurstTerms:
@@ -51,13 +67,29 @@ class Audit:
         return isinstance(self.detail, MoeAudit) and self.detail.starved
 
     @property
+    def design_test_ok(self) -> bool:
+        """Whether both bounds of equation 10 hold."""
+        return self.rate_ok and self.capacity_ok
+
+    @property
     def verdict(self) -> Verdict:
-        """Reshape when a bound of equation 10 is violated."""
-        return "piggyback" if self.rate_ok and self.capacity_ok else "reshape"
+        """Whether the kernel hides its remote stores as it is; see the module for what decides."""
+        stall_ns = self.predicted[self.schedule].stall_ns.value
+        return _verdict(self.finite, self.design_test_ok, self.burst, stall_ns)
 
 
-def audit(workload: Workload, platform: PlatformProfile, config: KernelConfig | None = None) -> Audit:
+def audit(
+    workload: Workload,
+    platform: PlatformProfile,
+    config: KernelConfig | None = None,
+    *,
+    simulate: bool = False,
+) -> Audit:
     """Audit ``config``, or the default config, of a workload on a platform.
+
+    Args:
+        simulate: whether a launch is simulated where the closed forms do not settle the verdict; one that is
+            too large for that is not.
 
     Raises:
         UsageError: nothing leaves the GPU, the config cannot run, or the platform lacks the figures.
@@ -72,12 +104,20 @@ def audit(workload: Workload, platform: PlatformProfile, config: KernelConfig | 
         assert isinstance(chosen, MegaMoeConfig)
         detail = audit_moe(workload, platform, chosen)
         schedule, predicted = detail.schedule, detail.predicted
-        actions = moe_actions(workload, chosen, detail)
+        advised = moe_actions(workload, chosen, detail)
     else:
         assert isinstance(chosen, AttentionConfig)
         detail = audit_attention(workload, platform, chosen)
         schedule, predicted = "piggyback", {"piggyback": detail.predicted}
-        actions = attention_actions(workload, chosen, detail)
+        advised = attention_actions(workload, chosen, detail)
+    audited, burst = predicted[schedule], detail.burst
+    design_test_ok = audited.rate_ok and burst.capacity_ok
+    finite, not_simulated = None, ""
+    if simulate and (not design_test_ok or _loads_wait(burst)):
+        not_simulated = too_large([chosen], workload)
+        if not not_simulated:
+            finite = simulate_launch(workload, platform, chosen, audited.stall_ns.basis)
+    verdict = _verdict(finite, design_test_ok, burst, audited.stall_ns.value)
     return Audit(
         workload=workload,
         platform=platform,
@@ -86,10 +126,29 @@ def audit(workload: Workload, platform: PlatformProfile, config: KernelConfig | 
         schedule=schedule,
         detail=detail,
         predicted=predicted,
-        rate_ok=predicted[schedule].rate_ok,
-        capacity_ok=detail.burst.capacity_ok,
-        actions=actions,
+        rate_ok=audited.rate_ok,
+        capacity_ok=burst.capacity_ok,
+        actions=reconciled(
+            advised,
+            hides=verdict == "piggyback",
+            stalls=audited.stall_ns.value > 0,
+            searched=config is not None,
+        ),
+        finite=finite,
+        not_simulated=not_simulated,
     )
+
+
+def _verdict(finite: FiniteRun | None, design_test_ok: bool, burst: BurstTerms, stall_ns: float) -> Verdict:
+    if finite is not None:
+        return "piggyback" if finite.hides else "reshape"
+    hidden = design_test_ok or not (stall_ns > 0 or _loads_wait(burst))
+    return "piggyback" if hidden else "reshape"
+
+
+def _loads_wait(burst: BurstTerms) -> bool:
+    """Whether operand loads wait behind a burst, which the equations leave out."""
+    return burst.operand_wait_ns is not None and burst.operand_wait_ns.value > 0
 
 
 def _require_remote_bytes(workload: Workload) -> None:

@@ -12,6 +12,7 @@ from xstage_tune.commands._options import FormatOption, OutputFormat, SetOption,
 from xstage_tune.errors import FindingError
 
 if TYPE_CHECKING:
+    from xstage_tune.audit.run import Audit
     from xstage_tune.configs.schema import KernelConfig
 
 
@@ -46,12 +47,19 @@ def audit(
     ] = "default",
     overrides: SetOption = None,
     store: StoreOption = None,
-    strict: Annotated[bool, typer.Option("--strict", help="Exit 1 when a bound is violated.")] = False,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Exit 1 when the verdict is to reshape the kernel.")
+    ] = False,
+    closed_forms: Annotated[
+        bool,
+        typer.Option("--closed-forms", help="Simulate no launch, even where the bounds do not settle it."),
+    ] = False,
     output: FormatOption = OutputFormat.TABLE,
 ) -> None:
     """Test a kernel's bursts against what the platform drains and holds, and say what to change.
 
-    Closed forms only: no GPU, no simulation. Either verdict is an answer and exits 0, unless --strict.
+    Closed forms, and no GPU. Where a bound is violated, or loads wait behind stores, a launch is simulated
+    too, and decides. Either verdict is an answer and exits 0, unless --strict.
     """
     from xstage_tune.audit.run import audit as run_audit
     from xstage_tune.platforms.loader import load_platform
@@ -64,18 +72,28 @@ def audit(
         load_workload(workload, overrides or ()),
         load_platform(platform),
         _chosen(config, store),
+        simulate=not closed_forms,
     )
     if output is OutputFormat.JSON:
         emit_json(audit_json(result, overrides or ()))
     else:
         result_console().print(audit_report(result, overrides or ()))
     if strict and result.verdict == "reshape":
-        bounds = {"rate": result.rate_ok, "capacity": result.capacity_ok}
-        violated = " and ".join(name for name, ok in bounds.items() if not ok)
         raise FindingError(
-            f"{result.workload.name} on {result.platform.name} violates the {violated} bound",
+            f"{result.workload.name} on {result.platform.name} exposes its remote stores: {_why(result)}",
             result.actions[0].text if result.actions else "",
         )
+
+
+def _why(result: Audit) -> str:
+    """What the verdict to reshape rests on."""
+    finite = result.finite
+    bounds = {"rate": result.rate_ok, "capacity": result.capacity_ok}
+    violated = " and ".join(name for name, ok in bounds.items() if not ok)
+    reasons = [f"it violates the {violated} bound"] if violated else []
+    if finite is not None:
+        reasons.append(f"they take {100 * finite.exposed_part.value:.1f}% of the simulated launch")
+    return "; ".join(reasons)
 
 
 def _chosen(choice: str, store: str | None) -> KernelConfig | None:

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+import numpy as np
+
 from xstage_tune.configs.schema import KernelConfig
 from xstage_tune.devices.fused_launch import fused_launch
 from xstage_tune.devices.kernels import KernelRun
@@ -60,6 +62,10 @@ class Launch:
         )
         return simulate(self.streams, self.drain, config, self.local_bytes)
 
+    def without_remote_stores(self) -> Launch:
+        """The same launch with nothing remote: T_FA of the hiding ratio."""
+        return replace(self, streams=replace(self.streams, remote_bytes=np.zeros(self.streams.tiles)))
+
 
 class SimulatedKernels:
     """The simulator as a kernel device. Repeat i starts its CTAs by seed i: the same call, the same times."""
@@ -80,7 +86,7 @@ class SimulatedKernels:
         runs = [launch.run(seed) for seed in range(repeats)]
         return KernelRun(
             latency_ns=tuple(run.end_ns for run in runs),
-            stall_ns=tuple(_stall_ns(run) for run in runs),
+            stall_ns=tuple(waits_ns(run) for run in runs),
         )
 
     def close(self) -> None:
@@ -102,6 +108,7 @@ class SimulatedKernels:
         return drain_model(self._platform, flavour="tma" if flavour == "tma" else "st.v4")
 
 
-def _stall_ns(run: PipelineRun) -> float:
+def waits_ns(run: PipelineRun) -> float:
+    """What a role that computes waits, mean over the SMs: for a staging slot, its inputs, or its operands."""
     waits = run.stall_ns + run.dependency_wait_ns + run.starved_ns
     return float(waits.sum()) / run.streams.sms

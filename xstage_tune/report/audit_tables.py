@@ -11,6 +11,7 @@ from rich.text import Text
 
 from xstage_tune.audit.attention import AttentionAudit
 from xstage_tune.audit.figures import Figure
+from xstage_tune.audit.finite_run import MOST_EXPOSED
 from xstage_tune.audit.moe import MoeAudit
 from xstage_tune.audit.prediction import SchedulePrediction
 from xstage_tune.audit.run import Audit
@@ -43,6 +44,7 @@ def audit_json(audit: Audit, overrides: Sequence[str] = ()) -> dict[str, Any]:
             "peak_outstanding_bytes": audit.burst.peak_outstanding_bytes,
             "capacity_bytes": audit.burst.capacity_bytes,
         },
+        "finite_run": audit.finite,
         "predicted": audit.predicted,
         "actions": audit.actions,
         **{key: figure for key, (figure, _, _) in _figures(audit).items()},
@@ -59,6 +61,8 @@ def audit_json(audit: Audit, overrides: Sequence[str] = ()) -> dict[str, Any]:
         "schedule": audit.schedule,
         "producers": audit.burst.producers,
         "verdict": audit.verdict,
+        "design_test_ok": audit.design_test_ok,
+        "not_simulated": audit.not_simulated,
         "interleaving_suffices": _interleaving_suffices(audit),
         "d_knee_rows": None,
         "converged_tokens": None,
@@ -141,6 +145,7 @@ def verdict_table(audit: Audit) -> TableData:
     recovery = duration(burst.recovery_gap_ns.value)
     rows = [
         ("verdict", audit.verdict),
+        *_finite_run(audit),
         (
             "rate bound",
             f"{_held(audit.rate_ok)}: {asked.origin} is {rate(asked.value)} "
@@ -164,6 +169,28 @@ def verdict_table(audit: Audit) -> TableData:
         tuple(rows),
         sections=sections,
     )
+
+
+def _finite_run(audit: Audit) -> Iterator[tuple[str, str]]:
+    """What the simulated launch exposes; and why the verdict is another than the bounds'."""
+    finite = audit.finite
+    if finite is not None:
+        words = (
+            f"simulated, remote stores make the launch {duration(finite.residual_ns.value)} longer, "
+            f"{_share(finite.exposed_part.value)} of {duration(finite.latency_ns.value)}; up to "
+            f"{percent(100 * MOST_EXPOSED, 0)} count as hidden"
+        )
+        yield "finite run", words
+    if audit.not_simulated:
+        yield "finite run", f"not simulated: {audit.not_simulated}; the verdict is that of the closed forms"
+    if audit.verdict == "piggyback" and not audit.design_test_ok:
+        yield (
+            "design test",
+            "violated, yet its stores are hidden: it is sufficient, not necessary, being of full bursts that "
+            "stay aligned",
+        )
+    elif audit.verdict == "reshape" and audit.design_test_ok:
+        yield "design test", "holds, but leaves out the operand loads that wait behind remote stores"
 
 
 def _with_workload(table: TableData, audit: Audit, overrides: Sequence[str]) -> TableData:
@@ -245,6 +272,7 @@ def _predictions(audit: Audit) -> TableData:
     undefined = any(p.hiding_ratio is None for p in audit.predicted.values())
     notes = (
         f"steady state, of bursts that stay aligned; {weakest.label}",
+        *_finite_notes(audit),
         *_sender_notes(audit),
         "hiding ratio: against a serial transfer of the same bytes at R"
         + ("; none where a burst drains faster than it is issued, V/R < T0" if undefined else ""),
@@ -254,6 +282,16 @@ def _predictions(audit: Audit) -> TableData:
     )
     columns = (Column("predicted"), *(Column(name, "right") for name in audit.predicted))
     return TableData("Predicted", columns, tuple(rows), notes, frozenset({coupled}))
+
+
+def _finite_notes(audit: Audit) -> Iterator[str]:
+    """That a launch is not the steady state, in its numbers."""
+    if audit.finite is not None:
+        yield (
+            "a launch is finite, and its CTAs drift apart: simulated, those that compute wait "
+            f"{duration(audit.finite.waits_ns.value)} for remote stores, and until all have arrived E_res is "
+            f"{duration(audit.finite.residual_ns.value)}"
+        )
 
 
 def _sender_notes(audit: Audit) -> Iterator[str]:

@@ -13,7 +13,7 @@ from xstage_tune.devices.simulated_kernels import SimulatedKernels
 from xstage_tune.platforms.schema import PlatformProfile
 from xstage_tune.report.drawing import Drawing
 from xstage_tune.report.figure import Axis, Floats, Panel, Plate
-from xstage_tune.report.simulated import SEED, without_stores
+from xstage_tune.report.simulated import SEED
 from xstage_tune.workloads.schema import AttentionWorkload
 
 _HALVINGS, _DOUBLINGS = 3, 6
@@ -46,7 +46,7 @@ def simulated_residuals(
     rows = []
     for tokens in _lengths(workload.tokens):
         launch = kernels.launch(workload.model_copy(update={"tokens": tokens}), config)
-        alone_ns = without_stores(launch).run(SEED).end_ns
+        alone_ns = launch.without_remote_stores().run(SEED).end_ns
         xstage_ns = launch.run(SEED).end_ns
         coupled_ns = launch.run(SEED, completion_coupled=True).end_ns
         rows.append((tokens, alone_ns, xstage_ns - alone_ns, coupled_ns - alone_ns))

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from xstage_tune.configs.schema import KernelConfig, MegaMoeConfig
 from xstage_tune.devices.fused_launch import moe_grid, order_schedule
-from xstage_tune.devices.simulated_kernels import Launch, SimulatedKernels
+from xstage_tune.devices.simulated_kernels import SimulatedKernels
 from xstage_tune.devices.simulator.megamoe_order import LINEAR2, megamoe_order
 from xstage_tune.devices.simulator.pipeline import PipelineRun
 from xstage_tune.devices.simulator.traces import occupancy
@@ -101,9 +101,3 @@ class Simulations:
         grid = moe_grid(config, self._workload, self._platform)
         linear2: NDArray[np.bool_] = megamoe_order(grid, order_schedule(config.schedule)).layer == LINEAR2
         return linear2
-
-
-def without_stores(launch: Launch) -> Launch:
-    """The same launch with nothing remote: T_FA of the hiding ratio."""
-    streams = replace(launch.streams, remote_bytes=np.zeros(launch.streams.tiles))
-    return replace(launch, streams=streams)

@@ -76,7 +76,8 @@ def _design_test(study: StudyCase) -> Block:
         nothing = "Nothing leaves the GPU, so there is no drain to wait for and no design test to make."
         return Block(heading="Will it stall?", paragraphs=(*asked, nothing))
     points = [
-        OperatingPoint(one, audit(study.workload, study.platform, one.config)) for one in study.chosen()
+        OperatingPoint(one, audit(study.workload, study.platform, one.config, simulate=True))
+        for one in study.chosen()
     ]
     default, answer = points[0], next(point for point in points if point.chosen.answer)
     shown = [default] if default is answer else [default, answer]

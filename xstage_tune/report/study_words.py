@@ -100,8 +100,13 @@ def verdict_words(audit: Audit, title: str) -> str:
     fit = "fit" if audit.capacity_ok else "exceed"
     joined = "and" if audit.rate_ok == audit.capacity_ok else "but"
     lead = " (the wave's: its lead is below D_knee)" if audit.starved else ""
+    finite = ""
+    if audit.finite is not None:
+        share = percent(100 * audit.finite.exposed_part.value, 1)
+        finite = f" Simulated, {share} of its launch is what its remote stores expose."
     return (
-        f"{title.capitalize()}: {audit.verdict}. Its gap of {gap}{lead} is {relation} G* = {recovery}, "
+        f"{title.capitalize()}: {audit.verdict}.{finite} Its gap of {gap}{lead} is {relation} "
+        f"G* = {recovery}, "
         f"{joined} the {byte_count(peak)} that one burst of {burst.producers} producers leaves outstanding "
         f"{fit} Q = {byte_count(capacity)}."
     )

@@ -19,14 +19,20 @@ def require_simulable(configs: Iterable[KernelConfig], workload: Workload) -> No
     Raises:
         UsageError: names the block of the largest launch, and its tiles.
     """
+    if reason := too_large(configs, workload):
+        raise UsageError(reason, "give it fewer tokens, with --set or in its profile")
+
+
+def too_large(configs: Iterable[KernelConfig], workload: Workload) -> str:
+    """Why a workload is too large to simulate with these configs; empty where it is not."""
     by_tile = {_tile(config): config for config in configs}
     tiles, (block_m, block_n, parts) = max((launch_tiles(workload, of), tile) for tile, of in by_tile.items())
-    if tiles > MOST_TILES:
-        raise UsageError(
-            f"'{workload.name}' has {tiles:,} {'parts of tiles' if parts > 1 else 'tiles'} on one rank (in "
-            f"blocks of {block_m} x {block_n}), more than the {MOST_TILES:,} that a search simulates",
-            "give it fewer tokens, with --set or in its profile",
-        )
+    if tiles <= MOST_TILES:
+        return ""
+    return (
+        f"'{workload.name}' has {tiles:,} {'parts of tiles' if parts > 1 else 'tiles'} on one rank (in "
+        f"blocks of {block_m} x {block_n}), more than the {MOST_TILES:,} that a search simulates"
+    )
 
 
 def _tile(config: KernelConfig) -> tuple[int, int, int]:
