@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
+import xstage_tune
 from tests.configs.cases import BLACKWELL
+from tests.conftest import RunCli
 from tests.search.cases import CountingSimulator
 from xstage_tune.devices.simulated_kernels import SimulatedKernels
 from xstage_tune.errors import RunInterrupted
+from xstage_tune.report.search_tables import suite_report
 from xstage_tune.search import suite
 from xstage_tune.search.driver import NoProgress
 from xstage_tune.search.journal import stored_result
-from xstage_tune.search.suite import Ratios, SuiteOptions, paper_84_workloads, run_paper_84
+from xstage_tune.search.suite import Ratios, SuiteOptions, SuiteResult, paper_84_workloads, run_paper_84
 from xstage_tune.store.facade import Store
 
 
@@ -82,6 +87,66 @@ def test_every_search_is_kept_as_a_study(store: Store) -> None:
     assert {study.id for study in store.studies.all()} == {row.study_id for row in result.rows}
     for row in result.rows:
         assert stored_result(store, row.study_id).evaluations == row.evaluations
+
+
+@pytest.mark.usefixtures("two_cases")
+def test_a_suite_is_listed_and_exported_as_one_bundle(store: Store, run_cli: RunCli, tmp_path: Path) -> None:
+    result = run_paper_84(BLACKWELL, SimulatedKernels(BLACKWELL), SuiteOptions(trials=3), store, NoProgress())
+    again = run_paper_84(BLACKWELL, SimulatedKernels(BLACKWELL), SuiteOptions(trials=3), store, NoProgress())
+    at = ("--store", store.location)
+    listed = run_cli("store", "list", "--suite", result.suite_id, "--format", "json", *at)
+    studies = {row.study_id for row in result.rows}
+    assert {entry["id"] for entry in json.loads(listed.stdout)["entries"]} == studies
+    folder = tmp_path / "tuned"
+    exported = run_cli("export", "--suite", result.suite_id, "-o", str(folder), *at)
+    assert (exported.exit_code, exported.stderr) == (0, "")
+    bundle = xstage_tune.load_bundle(folder)
+    assert {tuned.provenance.study_id for tuned in bundle.exports} == studies
+    _, _, workload = next(suite.paper_84_workloads())
+    assert xstage_tune.lookup(bundle, workload).match == "exact"
+    refused = run_cli("export", "--suite", result.suite_id, "-o", str(folder), *at)
+    assert refused.exit_code == 2
+    assert "--force" in refused.stderr
+    assert run_cli("export", "--suite", "latest", "-o", str(tmp_path / "again"), *at).exit_code == 0
+    bundle = xstage_tune.load_bundle(tmp_path / "again")
+    assert {tuned.provenance.study_id for tuned in bundle.exports} == {row.study_id for row in again.rows}
+    assert all(study.id in suite_report_text(result) for study in store.studies.of_suite(result.suite_id))
+
+
+def suite_report_text(result: SuiteResult) -> str:
+    console = Console(width=200)
+    with console.capture() as shown:
+        console.print(suite_report(result))
+    return shown.get()
+
+
+@pytest.mark.usefixtures("two_cases")
+def test_of_an_interrupted_suite_the_finished_studies_are_exported(
+    store: Store, run_cli: RunCli, tmp_path: Path
+) -> None:
+    device = CountingSimulator(interrupt_after=7)
+    with pytest.raises(RunInterrupted):
+        run_paper_84(BLACKWELL, device, SuiteOptions(trials=5), store, NoProgress())
+    begun, finished = store.studies.all()
+    ask = ("export", "--suite", "latest", "--store", store.location)
+    exported = run_cli(*ask, "-o", str(tmp_path / "finished"))
+    assert exported.exit_code == 0
+    assert f"left out: 1 unfinished studies: {begun.id}" in exported.stderr
+    (only,) = xstage_tune.load_bundle(tmp_path / "finished").exports
+    assert only.provenance.study_id == finished.id
+    assert run_cli(*ask, "--unfinished", "-o", str(tmp_path / "all")).exit_code == 0
+    marks = {tuned.provenance.study_id: tuned.objective.unfinished
+             for tuned in xstage_tune.load_bundle(tmp_path / "all").exports}  # fmt: skip
+    assert marks == {finished.id: None, begun.id: "it is interrupted"}
+
+
+def test_an_unknown_suite_is_refused(store: Store, run_cli: RunCli, tmp_path: Path) -> None:
+    ask = ("export", "-o", str(tmp_path), "--store", store.location)
+    for suite_id in ("latest", "sui-x"):
+        refused = run_cli(*ask, "--suite", suite_id)
+        assert refused.exit_code == 2
+        assert f"no suite '{suite_id}'" in refused.stderr
+    assert run_cli(*ask, "--suite", "latest", "--study", "latest").exit_code == 2
 
 
 @pytest.mark.usefixtures("two_cases")

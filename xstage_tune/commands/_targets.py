@@ -39,19 +39,27 @@ StudyPlatformOption = Annotated[
         show_default="as kept with the study",
     ),
 ]
+UnfinishedOption = Annotated[
+    bool,
+    typer.Option("--unfinished", help="Take the best so far of a study that has not ended, marked as such."),
+]
 ForceOption = Annotated[bool, typer.Option("--force", help="Replace an existing file.")]
 
 
-def check_source(run: str | None, study: str | None, platform: str | None) -> None:
+def check_source(
+    run: str | None, study: str | None, platform: str | None, *, unfinished: bool = False
+) -> None:
     """Refuse anything but one run or one study.
 
     Raises:
-        UsageError: both or neither is given, or a platform for a run.
+        UsageError: both or neither is given, or what goes with a study for a run.
     """
     if (run is None) == (study is None):
         raise UsageError("give either --run or --study", "--run latest, or --study latest")
     if run is not None and platform is not None:
         raise UsageError("--platform goes with --study: a run knows its own")
+    if run is not None and unfinished:
+        raise UsageError("--unfinished goes with --study", "--run ID takes a run whatever its state")
 
 
 def check_target(path: Path, *suffixes: str, force: bool, option: str = "--output") -> None:

@@ -13,6 +13,7 @@ from xstage_tune.commands._targets import (
     RunOption,
     StudyOption,
     StudyPlatformOption,
+    UnfinishedOption,
     check_source,
     check_target,
 )
@@ -26,6 +27,7 @@ def report(
     run: RunOption = None,
     study: StudyOption = None,
     platform: StudyPlatformOption = None,
+    unfinished: UnfinishedOption = False,
     force: ForceOption = False,
     store: StoreOption = None,
 ) -> None:
@@ -40,14 +42,14 @@ def report(
     from xstage_tune.report.progress import SweepProgress
     from xstage_tune.store.facade import Store
 
-    check_source(run, study, platform)
+    check_source(run, study, platform, unfinished=unfinished)
     check_target(output, ".html", force=force)
     with Store.open(store, create=False) as opened, SweepProgress("drawing"):
         if run is not None:
             text = _run_page(opened, run)
         else:
             assert study is not None
-            text = _study_page(opened, study, platform)
+            text = _study_page(opened, study, platform, unfinished)
     write_text(output, text, force=force)
     print(output)
 
@@ -72,8 +74,8 @@ def _run_page(store: Store, run_id: str) -> str:
     return render_run(run, rebuild_calibration(store, run), launches)
 
 
-def _study_page(store: Store, study_id: str, platform: str | None) -> str:
+def _study_page(store: Store, study_id: str, platform: str | None, unfinished: bool) -> str:
     from xstage_tune.report.study_case import load_study
     from xstage_tune.report.study_report import render_study
 
-    return render_study(load_study(store, study_id, platform))
+    return render_study(load_study(store, study_id, platform, unfinished=unfinished))

@@ -14,6 +14,7 @@ from xstage_tune.commands._targets import (
     RunOption,
     StudyOption,
     StudyPlatformOption,
+    UnfinishedOption,
     check_source,
     check_target,
 )
@@ -29,6 +30,7 @@ def trace(
     run: RunOption = None,
     study: StudyOption = None,
     platform: StudyPlatformOption = None,
+    unfinished: UnfinishedOption = False,
     launch: Annotated[
         int | None, typer.Option(min=0, help="Trace one launch of the run.", show_default="all")
     ] = None,
@@ -44,7 +46,7 @@ def trace(
     from xstage_tune.report.trace_file import write_trace
     from xstage_tune.store.facade import Store
 
-    check_source(run, study, platform)
+    check_source(run, study, platform, unfinished=unfinished)
     if study is not None and launch is not None:
         raise UsageError("--launch goes with --run: the answer of a study is one launch")
     check_target(output, ".json.gz", force=force)
@@ -52,7 +54,7 @@ def trace(
         launches, about = (
             _of_run(opened, run, launch)
             if run is not None
-            else _of_study(opened, study or "latest", platform)
+            else _of_study(opened, study or "latest", platform, unfinished)
         )
         summary = write_trace(output, launches, most_spans=max_events, about=about, force=force)
     if summary.spans_left_out:
@@ -78,10 +80,14 @@ def _of_run(store: Store, run_id: str, only: int | None) -> tuple[list[TracedLau
     return traced_run(run, store.launches(run.id), only), about
 
 
-def _of_study(store: Store, study_id: str, platform: str | None) -> tuple[list[TracedLaunch], dict[str, Any]]:
+def _of_study(
+    store: Store, study_id: str, platform: str | None, unfinished: bool
+) -> tuple[list[TracedLaunch], dict[str, Any]]:
     from xstage_tune.report.run_trace import traced_answer
     from xstage_tune.report.study_case import load_study
 
-    study = load_study(store, study_id, platform)
+    study = load_study(store, study_id, platform, unfinished=unfinished)
     about = {"study": study.result.study_id, "workload": study.workload.name, "platform": study.platform.name}
+    if study.result.unfinished:
+        about["unfinished"] = study.result.unfinished
     return [traced_answer(study)], about

@@ -61,6 +61,8 @@ def _comment(tuned: TunedConfig) -> Iterator[str]:
     """What the config is for and what it reached."""
     objective, provenance, platform = tuned.objective, tuned.provenance, tuned.platform
     yield f"{tuned.workload.name} on {platform.name} ({platform.path} path)"
+    if objective.unfinished:
+        yield f"UNFINISHED, the best so far: {objective.unfinished}"
     latency = "" if objective.quantity == "latency" else f", latency {duration(objective.latency_ns)}"
     yield f"{objective.quantity} {duration(objective.ns)}{latency}, {objective.basis} on {objective.device}"
     yield f"default config {duration(objective.default_ns)}, lower bound {duration(objective.bound_ns)}"
@@ -93,6 +95,7 @@ def _constants(tuned: TunedConfig) -> Iterator[str]:
     yield f'inline constexpr char kKernelSha256[] = "{_quoted(tuned.provenance.kernel_sha256)}";'
     yield f"inline constexpr int k{_pascal(tokens_key(tuned.workload))} = {tokens_of(tuned.workload)};"
     yield f"inline constexpr bool kMeasured = {str(tuned.objective.basis == 'measured').lower()};"
+    yield f"inline constexpr bool kFinished = {str(tuned.objective.unfinished is None).lower()};"
     params = params_of(tuned.config)
     if SCHEDULE in params:
         params |= {name: params.get(name, 0) for name in CONDITIONAL}

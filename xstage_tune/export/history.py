@@ -73,6 +73,7 @@ def to_kernel_tuner(history: History) -> dict[str, Any]:
         "tune_params_keys": list(keys),
         "tune_params": {key: _distinct(history, key) for key in keys},
         "objective": "time",
+        **_unfinished(history),
         "cache": cache,
     }
 
@@ -81,7 +82,11 @@ def to_t4(history: History) -> dict[str, Any]:
     """The T4 auto-tuning results schema; times in ms."""
     return {
         "schema_version": _T4_VERSION,
-        "metadata": {"timeunit": "milliseconds", "device_name": _device(history.tuned)},
+        "metadata": {
+            "timeunit": "milliseconds",
+            "device_name": _device(history.tuned),
+            **_unfinished(history),
+        },
         "results": [
             {
                 "timestamp": trial.created_at,
@@ -95,6 +100,12 @@ def to_t4(history: History) -> dict[str, Any]:
             for trial in history.trials
         ],
     }
+
+
+def _unfinished(history: History) -> dict[str, str]:
+    """Why these are only the trials so far; nothing of a search that has ended."""
+    reason = history.tuned.objective.unfinished
+    return {} if reason is None else {"unfinished": reason}
 
 
 def problem_size(workload: Workload) -> tuple[int, ...]:

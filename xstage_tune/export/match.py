@@ -34,6 +34,11 @@ class Lookup:
     unchecked: tuple[str, ...]
     source: TunedConfig
 
+    @property
+    def unfinished(self) -> str | None:
+        """Why the search behind ``source`` had not ended, so that it is only the best so far; else None."""
+        return self.source.objective.unfinished
+
 
 @dataclass(frozen=True, slots=True)
 class ScheduleChoice:

@@ -41,6 +41,8 @@ class TunedObjective(Strict):
     #: The search was to stop once the best is within this fraction of the bound, and why it did stop.
     tolerance: NonNegative | None = None
     stopped: str
+    #: Set where the search has not ended: why. The config is then only the best so far.
+    unfinished: str | None = None
     #: True where nothing beat the default by more than the noise, so that the default is the answer.
     is_default: bool
     #: Other configs that the repeats cannot tell from this one.

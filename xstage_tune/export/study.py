@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from xstage_tune.configs.loader import config_from_keys
@@ -24,16 +25,20 @@ from xstage_tune.export.record import (
 from xstage_tune.export.schedule_model import schedule_model
 from xstage_tune.files import refuse_existing, write_text
 from xstage_tune.platforms.schema import PlatformProfile
-from xstage_tune.search.journal import stored_result, studied_platform, studied_workload
+from xstage_tune.search.journal import studied_platform, studied_workload
 from xstage_tune.search.result import SearchResult
 from xstage_tune.search.space import params_of
+from xstage_tune.search.unfinished import answer_of
 from xstage_tune.store.facade import Store
 from xstage_tune.store.models import Study, Trial
+from xstage_tune.store.studies import suite_of
 from xstage_tune.workloads.schema import MoeWorkload
 
 _SIMULATOR = "simulator"
 #: The lookup and Kernel Tuner know their files by these endings.
 _SUFFIXES = {ExportFormat.JSON: ".json", ExportFormat.TOML: ".toml", ExportFormat.KERNEL_TUNER: ".json"}
+#: Of formats whose readers take any.
+_OTHER_SUFFIXES = {ExportFormat.HEADER: ".h", ExportFormat.T4: ".json"}
 
 
 def export_study(
@@ -44,12 +49,14 @@ def export_study(
     *,
     platform: str | None = None,
     force: bool = False,
+    unfinished: bool = False,
 ) -> TunedConfig:
     """Write a study's answer and record the file in the store.
 
     Args:
-        study_id: or ``latest``.
+        study_id: or ``latest``, ``latest-any``.
         platform: a profile in place of the one kept with the study.
+        unfinished: take the best so far of a study that has not ended; the file says that it is no more.
 
     Raises:
         UsageError: no such study, it has no result, the platform is not the one searched on, the file exists
@@ -61,22 +68,85 @@ def export_study(
         raise UsageError(f"{path}: a file of format {to} must end in {suffix}, or its reader does not see it")
     refuse_existing(path, force)
     study = store.studies.get(study_id)
-    history = study_history(store, study, studied_platform(study, platform))
+    history = study_history(store, study, studied_platform(study, platform), unfinished=unfinished)
+    _write(store, study, history, to, path, force=force)
+    return history.tuned
+
+
+@dataclass(frozen=True, slots=True)
+class SuiteExport:
+    """The files of a suite; ``left_out`` are its studies that have not ended, by id."""
+
+    suite: str
+    exports: dict[Path, TunedConfig]
+    left_out: tuple[str, ...]
+
+
+def export_suite(
+    store: Store,
+    suite: str,
+    to: ExportFormat,
+    folder: Path,
+    *,
+    force: bool = False,
+    unfinished: bool = False,
+) -> SuiteExport:
+    """Write the answers of all studies of a suite into a folder, a file each, and record them in the store.
+
+    Args:
+        suite: id of the suite, or ``latest``.
+        unfinished: also take the best so far of those that have not ended and of which something ran.
+
+    Raises:
+        UsageError: no such suite, none of its studies has a result, or a file exists and ``force`` is not
+            set: then nothing is written.
+        StoreError: the database failed.
+    """
+    studies = store.studies.of_suite(suite)
+    taken, left_out = {}, []
+    for study in studies:
+        name = f"{study.workload.replace('/', '-')}-{study.id}"
+        path = folder / f"{name}{(_SUFFIXES | _OTHER_SUFFIXES)[to]}"
+        try:
+            history = study_history(store, study, studied_platform(study), unfinished=unfinished)
+        except UsageError:
+            if study.status == "finished":
+                raise
+            left_out.append(study.id)
+            continue
+        refuse_existing(path, force)
+        taken[path] = (study, history)
+    suite_id = suite_of(studies[0])
+    if not taken:
+        raise UsageError(
+            f"suite {suite_id}: none of its {len(studies)} studies has ended",
+            "--unfinished takes their best so far",
+        )
+    for path, (study, history) in taken.items():
+        _write(store, study, history, to, path, force=force)
+    exports = {path: history.tuned for path, (_, history) in taken.items()}
+    return SuiteExport(suite_id, exports, tuple(left_out))
+
+
+def _write(
+    store: Store, study: Study, history: History, to: ExportFormat, path: Path, *, force: bool
+) -> None:
     text = render(history, to)
     write_text(path, text, force=force)
     if not store.read_only:
         sha256 = hashlib.sha256(text.encode()).hexdigest()
         store.studies.add_export(study.id, format=to, path=str(path.resolve()), sha256=sha256)
-    return history.tuned
 
 
-def study_history(store: Store, study: Study, platform: PlatformProfile) -> History:
-    """A finished study's answer and trials.
+def study_history(
+    store: Store, study: Study, platform: PlatformProfile, *, unfinished: bool = False
+) -> History:
+    """A study's answer and trials; if asked, also those so far of an unfinished one.
 
     Raises:
         UsageError: it has no result.
     """
-    result = stored_result(store, study.id)
+    result = answer_of(store, study, platform, unfinished=unfinished)
     tuned = TunedConfig(
         config=result.best.config,
         objective=_objective(study, result),
@@ -128,6 +198,7 @@ def _objective(study: Study, result: SearchResult) -> TunedObjective:
             "bound_ns": result.bound_ns,
             "tolerance": study.space.get("tolerance"),
             "stopped": result.stopped,
+            "unfinished": result.unfinished or None,
             "is_default": default is not None and result.best.config == default.config,
             "ties": len(result.ties),
             "evaluations": result.evaluations,

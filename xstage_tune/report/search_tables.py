@@ -22,8 +22,29 @@ def search_report(result: SearchResult) -> RenderableType:
 
 
 def suite_report(result: SuiteResult) -> RenderableType:
-    """One line a model, then the summary of all."""
-    return Group(render_table(_models(result)), Text(), render_table(_summary(result)))
+    """One line a model, the summary of all, and the study of each configuration."""
+    tables = (_models(result), _summary(result), _studies(result))
+    return Group(*(part for table in tables for part in (render_table(table), Text())))
+
+
+def _studies(result: SuiteResult) -> TableData:
+    columns = (
+        Column("workload"), Column("precision"), Column("routing"), Column("tokens a rank", "right"),
+        Column("tuned", "right"), Column("study"),
+    )  # fmt: skip
+    rows = (
+        (
+            row.workload,
+            row.precision,
+            row.routing,
+            f"{row.tokens_per_rank:,}",
+            duration(row.tuned_ns),
+            row.study_id,
+        )
+        for row in result.rows
+    )
+    notes = (f"xstage-tune export --suite {result.suite_id} -o FOLDER writes them all",)
+    return TableData(f"Studies of suite {result.suite_id}", columns, tuple(rows), notes)
 
 
 def _outcomes(result: SearchResult) -> TableData:

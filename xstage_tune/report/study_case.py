@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from xstage_tune.configs.loader import config_from_keys
 from xstage_tune.configs.schema import AttentionConfig, KernelConfig, MegaMoeConfig
 from xstage_tune.platforms.schema import PlatformProfile
-from xstage_tune.search.journal import stored_result, studied_platform, studied_workload
+from xstage_tune.search.journal import studied_platform, studied_workload
 from xstage_tune.search.result import SearchResult
+from xstage_tune.search.unfinished import answer_of
 from xstage_tune.store.facade import Store
 from xstage_tune.store.models import Study
 from xstage_tune.workloads.schema import MoeWorkload, Workload
@@ -123,22 +124,26 @@ class StudyCase:
         return min(others, key=lambda one: one.objective_ns).config if others else None
 
 
-def load_study(store: Store, study_id: str, platform: str | None = None) -> StudyCase:
+def load_study(
+    store: Store, study_id: str, platform: str | None = None, *, unfinished: bool = False
+) -> StudyCase:
     """A study from the store.
 
     Args:
-        study_id: or ``latest``.
+        study_id: or ``latest``, ``latest-any``.
         platform: a profile in place of the one kept with the study.
+        unfinished: take the best so far of a study that has not ended.
 
     Raises:
         UsageError: no such study, it has no result, or the profile is not found or not the one searched on.
         StoreError: the database failed.
     """
     study = store.studies.get(study_id)
-    result = stored_result(store, study.id)
+    profile = studied_platform(study, platform)
+    result = answer_of(store, study, profile, unfinished=unfinished)
     return StudyCase(
         workload=studied_workload(study),
-        platform=studied_platform(study, platform),
+        platform=profile,
         result=result,
         created_at=study.created_at,
         evaluations=tuple(_evaluations(store, study)),

@@ -40,6 +40,8 @@ def render_study(study: StudyCase) -> str:
         UsageError: the platform lacks what the audit or the simulator needs.
     """
     title = f"{study.workload.name} on {study.platform.name}"
+    if study.result.unfinished:
+        title = f"{title} (unfinished)"
     lead = (answer_words(study), search_words(study))
     return render_page(title, tuple(_blocks(study)), lead)
 

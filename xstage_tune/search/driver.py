@@ -41,11 +41,12 @@ from xstage_tune.progress import Progress, phase
 from xstage_tune.report.format import duration
 from xstage_tune.search.answer import SLOWER_MARGIN, choose_answer
 from xstage_tune.search.candidates import Candidates
+from xstage_tune.search.cuts import describe_cuts
 from xstage_tune.search.evaluation import Failure, evaluate, grouped
 from xstage_tune.search.journal import Journal
 from xstage_tune.search.ranking import rank_configs
 from xstage_tune.search.request import SearchRequest
-from xstage_tune.search.result import Cut, Outcome, SearchResult
+from xstage_tune.search.result import Outcome, SearchResult
 from xstage_tune.search.sampling import as_suggestions, make_sampler, suggest
 from xstage_tune.search.space import Space, config_of, params_of
 
@@ -398,7 +399,7 @@ class _Search:
             bound_ns=min(candidates.remaining_bound_ns(), answer.best.objective_ns),
             evaluations=candidates.tried,
             failed=len(candidates.failed),
-            cuts=self._cuts(),
+            cuts=describe_cuts(space, candidates),
             stopped=stopped,
             assumed=scaled_from(answer.best.config, self._request.workload, self._request.platform),
             no_default=self._no_default,
@@ -445,19 +446,3 @@ class _Search:
         limit_ns = candidates.best_ns * (1 + self._margin)
         near = [i for i in candidates.eligible() if candidates.measured_ns[i] <= limit_ns and i not in chosen]
         return min(near, key=candidates.measured_ns.__getitem__, default=None)
-
-    def _cuts(self) -> tuple[Cut, ...]:
-        candidates = self.candidates
-        cuts = [
-            Cut(f"infeasible: {cut.limit_name}", cut.configs, f"nearest: {cut.nearest}")
-            for cut in self._space.infeasible
-        ]
-        bounded = candidates.bounded()
-        if bounded:
-            cuts.append(Cut("bounded", bounded, f"bound no better than {duration(candidates.best_ns)}"))
-        ranked_last = candidates.unmeasured() - bounded
-        if ranked_last:
-            least_ns = candidates.remaining_bound_ns()
-            detail = f"bounds from {duration(least_ns)}, expected to be worse than those evaluated"
-            cuts.append(Cut("ranked last", ranked_last, detail))
-        return tuple(cuts)

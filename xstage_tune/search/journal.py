@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any, Protocol
@@ -154,8 +154,13 @@ class StoreJournal:
         self.next_number += 1
 
 
-def begin_study(store: Store, request: SearchRequest, space: Space, device: str) -> StoreJournal:
+def begin_study(
+    store: Store, request: SearchRequest, space: Space, device: str, suite: Mapping[str, str] | None = None
+) -> StoreJournal:
     """Begin a study.
+
+    Args:
+        suite: ``name`` and ``id`` of the suite that it is part of.
 
     Raises:
         StoreError: the database failed.
@@ -173,6 +178,7 @@ def begin_study(store: Store, request: SearchRequest, space: Space, device: str)
             "axes": {name: list(values) for name, values in space.axes.items()},
             "configs": len(space.configs),
             "infeasible": {cut.limit_name: cut.configs for cut in space.infeasible},
+            **({"suite": dict(suite)} if suite else {}),
         },
     )
     return StoreJournal(store, study_id)
@@ -204,28 +210,37 @@ def resume_study(
         )
     store.studies.take(study.id)
     trials = store.studies.trials(study.id)
-    journal = StoreJournal(store, study.id, max((t.number for t in trials), default=-1) + 1)
-    for trial in trials:  # of a config that has several, the last one counts
+    measured, failed = recorded(study, trials)
+    next_number = max((trial.number for trial in trials), default=-1) + 1
+    return StoreJournal(store, study.id, next_number, measured, {} if retry_failed else failed)
+
+
+def recorded(
+    study: Study, trials: Sequence[Trial]
+) -> tuple[dict[KernelConfig, Measured], dict[KernelConfig, str]]:
+    """What a study's trials measured, and why the others failed, by config; the last one of each counts."""
+    measured: dict[KernelConfig, Measured] = {}
+    failed: dict[KernelConfig, str] = {}
+    for trial in trials:
         if trial.verification or trial.state not in ("complete", "failed"):
             continue
         config = config_from_keys(trial.params, f"study {study.id}, trial {trial.number}")
-        journal.measured_before.pop(config, None)
-        journal.failed_before.pop(config, None)
+        measured.pop(config, None)
+        failed.pop(config, None)
         if trial.state == "failed":
-            if not retry_failed:
-                journal.failed_before[config] = trial.reason
-        elif (measured := _measured(trial, request)) is not None:
-            journal.measured_before[config] = measured
-    return journal
+            failed[config] = trial.reason
+        elif (found := _measured(trial, study.objective)) is not None:
+            measured[config] = found
+    return measured, failed
 
 
-def _measured(trial: Trial, request: SearchRequest) -> Measured | None:
+def _measured(trial: Trial, objective: str) -> Measured | None:
     """What a trial measured; None where that cannot be used, so that its config runs again.
 
     Earlier versions kept times that are none, and no latency beside another objective.
     """
     objective_ns = trial.objective_ns
-    latency_ns = objective_ns if request.objective == "latency" else trial.latency_ns
+    latency_ns = objective_ns if objective == "latency" else trial.latency_ns
     if objective_ns is None or latency_ns is None:
         return None
     usable = isfinite(objective_ns) and isfinite(latency_ns) and objective_ns >= 0 and latency_ns > 0
@@ -233,13 +248,13 @@ def _measured(trial: Trial, request: SearchRequest) -> Measured | None:
 
 
 def stored_result(store: Store, study_id: str = "latest") -> SearchResult:
-    """The result of a finished study.
+    """The result of a finished study; one that has been taken up again since is not finished.
 
     Raises:
         UsageError: there is no such study, or it has not finished.
     """
     study = store.studies.get(study_id)
-    results = [
+    results = study.status == "finished" and [
         trial.verification[_RESULT]
         for trial in store.studies.trials(study.id)
         if trial.verification and _RESULT in trial.verification

@@ -92,6 +92,7 @@ class SearchResult:
             for this device, and the bound does not hold.
         least_part_of_bound: the least measured part of such a bound; None where there is none.
         slower: configs that could not be the answer because their launch takes longer than the baseline's.
+        unfinished: why this is only the best so far of a search that has not ended; empty where it has.
     """
 
     study_id: str
@@ -116,6 +117,7 @@ class SearchResult:
     below_bound: int = 0
     least_part_of_bound: float | None = None
     slower: int = 0
+    unfinished: str = ""
 
     @property
     def baseline(self) -> Outcome | None:
@@ -144,6 +146,11 @@ class SearchResult:
     def warnings(self) -> tuple[str, ...]:
         """What a user must know before the answer is used, each in one line."""
         found = []
+        if self.unfinished:
+            found.append(
+                f"unfinished: {self.unfinished}; this is the best so far, each config measured once, and no "
+                "last comparison was made"
+            )
         if self.no_default:
             compared = "the best of today's heuristics" if self.heuristics else "nothing"
             found.append(f"{self.no_default}; the answer was compared with {compared}")

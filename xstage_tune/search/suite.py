@@ -26,6 +26,7 @@ from xstage_tune.search.result import Outcome, SearchResult
 from xstage_tune.search.sampling import SamplerName
 from xstage_tune.search.space import build_space
 from xstage_tune.store.facade import Store
+from xstage_tune.store.provenance import new_id
 from xstage_tune.workloads.loader import load_workload
 from xstage_tune.workloads.paper import PAPER_MOE_MODELS, PAPER_TOKENS_PER_RANK
 from xstage_tune.workloads.schema import MoeWorkload, Precision, Routing
@@ -33,6 +34,7 @@ from xstage_tune.workloads.schema import MoeWorkload, Precision, Routing
 _PRECISIONS: tuple[Precision, ...] = ("w4a8", "w8a8")
 _ROUTINGS = {"balanced": Routing(), "skewed": Routing(kind="zipf", alpha=1.0, seed=0)}
 _TOKENS_PER_RANK = (PAPER_TOKENS_PER_RANK // 2, PAPER_TOKENS_PER_RANK, 2 * PAPER_TOKENS_PER_RANK)
+PAPER_84 = "paper-84"
 _REPEATS = 5
 #: Evaluations of each search, unless said otherwise: enough for the ranking's best, in three minutes for all.
 DEFAULT_TRIALS = 24
@@ -105,9 +107,10 @@ class SuiteRow:
 
 @dataclass(frozen=True, slots=True)
 class SuiteResult:
-    """All rows of a suite on one platform and device."""
+    """All rows of a suite on one platform and device; ``suite_id`` names it in the store."""
 
     suite: str
+    suite_id: str
     platform: str
     device: str
     rows: tuple[SuiteRow, ...]
@@ -132,6 +135,7 @@ class SuiteResult:
         """As plain keys for JSON."""
         return {
             "suite": self.suite,
+            "suite_id": self.suite_id,
             "platform": self.platform,
             "device": self.device,
             "rows": [row.keys() for row in self.rows],
@@ -169,6 +173,7 @@ def run_paper_84(
         RunInterrupted: the user stopped it; the studies are kept.
     """
     cases = list(paper_84_workloads())
+    suite = {"name": PAPER_84, "id": new_id("suite")}
     progress.planned(len(cases))
     rows: list[SuiteRow] = []
     studies: list[str] = []
@@ -179,17 +184,17 @@ def run_paper_84(
                 tolerance=options.tolerance,
             )  # fmt: skip
             space = build_space(workload, platform)
-            journal = begin_study(store, request, space, device.identity)
+            journal = begin_study(store, request, space, device.identity, suite)
             studies.append(journal.study_id)
             result = run_search(request, space, device, journal, NoProgress())
             rows.append(_row(model, routing, workload, platform, device, result))
             progress.advance(f"{model}, {workload.precision}, {routing}, {workload.tokens_per_rank} tokens")
     except (KeyboardInterrupt, RunInterrupted):
-        raise _interrupted(studies, len(cases), store) from None
-    return SuiteResult("paper-84", platform.name, device.identity, tuple(rows))
+        raise _interrupted(suite["id"], studies, len(cases), store) from None
+    return SuiteResult(PAPER_84, suite["id"], platform.name, device.identity, tuple(rows))
 
 
-def _interrupted(studies: Sequence[str], planned: int, store: Store) -> RunInterrupted:
+def _interrupted(suite_id: str, studies: Sequence[str], planned: int, store: Store) -> RunInterrupted:
     """What to say of a suite that was stopped: which of its searches are kept."""
     finished = sum(store.studies.get(study_id).status == "finished" for study_id in studies)
     message = (
@@ -198,7 +203,7 @@ def _interrupted(studies: Sequence[str], planned: int, store: Store) -> RunInter
     if finished < len(studies):
         hint = f"xstage-tune search --resume {studies[-1]} goes on with the one begun; the suite begins anew"
     else:
-        hint = "the suite begins anew; xstage-tune export --study ID takes the result of one search"
+        hint = f"the suite begins anew; xstage-tune export --suite {suite_id} -o FOLDER takes the results"
     return RunInterrupted(message, hint)
 
 

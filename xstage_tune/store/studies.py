@@ -188,6 +188,24 @@ class Studies:
         with self._database.reading() as session:
             return list(session.scalars(select(Study).order_by(Study.created_at.desc(), Study.id)))
 
+    def of_suite(self, suite: str) -> list[Study]:
+        """The studies of a suite in the order of their beginning; ``latest`` is the suite begun last.
+
+        Raises:
+            UsageError: there is no such suite; the hint names the latest.
+        """
+        studies = [study for study in self.all() if suite_of(study)]
+        latest = suite_of(studies[0]) if studies else ""
+        wanted = latest if suite == LATEST else suite
+        found = [study for study in reversed(studies) if suite_of(study) == wanted]
+        if not found:
+            hint = f"the latest is {latest}" if latest else "xstage-tune search --suite searches one"
+            raise UsageError(
+                f"store {self._database.location} has no suite '{suite}'",
+                f"{hint}; --store PATH reads another store",
+            )
+        return found
+
     def add_trial(
         self,
         study_id: str,

@@ -1,0 +1,25 @@
+"""What a search did not evaluate, and why."""
+
+from __future__ import annotations
+
+from xstage_tune.report.format import duration
+from xstage_tune.search.candidates import Candidates
+from xstage_tune.search.result import Cut
+from xstage_tune.search.space import Space
+
+
+def describe_cuts(space: Space, candidates: Candidates) -> tuple[Cut, ...]:
+    """The configs that cannot run, that their bound rules out, and that the ranking puts last."""
+    cuts = [
+        Cut(f"infeasible: {cut.limit_name}", cut.configs, f"nearest: {cut.nearest}")
+        for cut in space.infeasible
+    ]
+    bounded = candidates.bounded()
+    if bounded:
+        cuts.append(Cut("bounded", bounded, f"bound no better than {duration(candidates.best_ns)}"))
+    ranked_last = candidates.unmeasured() - bounded
+    if ranked_last:
+        least_ns = candidates.remaining_bound_ns()
+        detail = f"bounds from {duration(least_ns)}, expected to be worse than those evaluated"
+        cuts.append(Cut("ranked last", ranked_last, detail))
+    return tuple(cuts)
