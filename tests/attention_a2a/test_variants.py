@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,7 +26,8 @@ from xstage_tune.devices.cuda.attention_variants import (
     recording_bytes,
     shared_bytes,
 )
-from xstage_tune.devices.cuda.compiler import CompiledKernel, compile_kernel
+from xstage_tune.devices.cuda.cache import cached_kernel
+from xstage_tune.devices.cuda.compiler import CompiledKernel
 from xstage_tune.devices.cuda.variants import KernelVariant
 from xstage_tune.errors import UsageError
 from xstage_tune.platforms.loader import load_platform
@@ -50,13 +50,14 @@ PACED = tuple(paced_tiles())
 
 
 @pytest.fixture(autouse=True)
-def cache_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keep the user's cache out of it."""
-    monkeypatch.setenv("XSTAGE_CACHE_DIR", str(tmp_path / "cache"))
+def cache_folder(pytestconfig: pytest.Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tests' own cache, kept from run to run: compiling 76 variants takes minutes of processor time."""
+    monkeypatch.setenv("XSTAGE_CACHE_DIR", str(pytestconfig.cache.mkdir("kernels")))
 
 
 def compiled(variant: KernelVariant) -> CompiledKernel:
-    return compile_kernel(variant.source, "sm_90a", variant.defines, variant.names)
+    """What the compiler made of these very sources and options, and said of them."""
+    return cached_kernel(variant.source, "sm_90a", variant.defines, variant.names)
 
 
 @pytest.mark.parametrize("record_spans", [False, True], ids=["timed", "recording"])
