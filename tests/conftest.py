@@ -25,6 +25,12 @@ class CliResult(NamedTuple):
 RunCli = Callable[..., CliResult]
 
 
+def without_choice(stderr: str) -> str:
+    """What a command wrote to stderr beside which platform it took, and why."""
+    lines = stderr.splitlines(keepends=True)
+    return "".join(line for line in lines if not line.startswith("xstage-tune: platform "))
+
+
 @pytest.fixture
 def run_cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> RunCli:
     """Run ``xstage-tune`` with the given arguments, as a user does, errors included."""
@@ -41,10 +47,28 @@ def run_cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
     return run
 
 
+@pytest.fixture(autouse=True)
+def _away_from_the_users_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user's own platforms decide what commands rest on, and calibrations are kept there."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+
+
+@pytest.fixture
+def calibrated() -> Callable[[str], Path]:
+    """Make a shipped platform the user's own."""
+    from xstage_tune.platforms.loader import load_platform, save_platform, user_platforms_dir
+
+    def calibrate(name: str) -> Path:
+        file = user_platforms_dir() / f"{name}.toml"
+        save_platform(load_platform(name), file)
+        return file
+
+    return calibrate
+
+
 @pytest.fixture
 def own_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The store that commands use, and a user's data folder, away from the real ones."""
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    """The store that commands use, away from the real one."""
     file = tmp_path / "own.db"
     monkeypatch.setenv("XSTAGE_STORE", str(file))
     return file

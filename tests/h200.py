@@ -17,5 +17,6 @@ H200 = DeviceDescription(
     cuda="13.0",
     nvrtc="13.0",
     paths=("host", "local"),
+    mig=False,
     link={"host_bytes_per_s": 63.0e9, "pcie": "Gen5 x16"},
 )

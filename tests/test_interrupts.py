@@ -20,8 +20,28 @@ from xstage_tune.interrupts import held_back
 from xstage_tune.store.facade import Store
 
 TRIES = 6
-SEARCH = ("search", "--workload", "megamoe/deepseek-v4-flash", "--trials", "60", "--tolerance", "0")
-EMULATE = ("emulate", "--device", "simulator", "--workload", "fa-a2a/paper", "--repeats", "40")
+SEARCH = (
+    "search",
+    "--workload",
+    "megamoe/deepseek-v4-flash",
+    "--trials",
+    "60",
+    "--tolerance",
+    "0",
+    "-p",
+    "paper-nvlink5",
+)
+EMULATE = (
+    "emulate",
+    "--device",
+    "simulator",
+    "--workload",
+    "fa-a2a/paper",
+    "--repeats",
+    "40",
+    "-p",
+    "h200-host",
+)
 
 
 class Ended(NamedTuple):
@@ -152,7 +172,12 @@ entry()
 
 
 @pytest.mark.parametrize(
-    "command", [("workloads", "list"), ("store", "info"), ("search", "-w", "fa-a2a/paper", "--trials", "6")]
+    "command",
+    [
+        ("workloads", "list"),
+        ("store", "info"),
+        ("search", "-w", "fa-a2a/paper", "-p", "paper-nvlink5", "--trials", "6"),
+    ],
 )
 def test_ctrl_c_twice_at_any_moment_prints_no_traceback(tmp_path: Path, command: tuple[str, ...]) -> None:
     program = "import xstage_tune.__main__ as m; print('up', flush=True); m.entry()"

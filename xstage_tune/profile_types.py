@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from numbers import Integral
-from typing import Annotated
+from typing import Annotated, Any, ClassVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+)
 
 
 def _python_int(value: object) -> object:
@@ -44,3 +51,21 @@ class Strict(BaseModel):
     """A frozen section that knows all its keys."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Grown(Strict):
+    """A section that gained keys after files of it were written.
+
+    A key of ``gained`` is written only where it is not its default: what was written before keeps its hash,
+    by which studies know it.
+    """
+
+    gained: ClassVar[tuple[str, ...]] = ()
+
+    @model_serializer(mode="wrap")
+    def _without_gained_defaults(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        keys: dict[str, Any] = serialize(self)
+        for name in self.gained:
+            if getattr(self, name) == type(self).model_fields[name].default:
+                keys.pop(name, None)
+        return keys

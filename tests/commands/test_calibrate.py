@@ -18,7 +18,8 @@ from tests.processes import interrupt, start, wait_for_launches
 from xstage_tune.calibration.result import Finding
 from xstage_tune.devices import open_bursts
 from xstage_tune.devices.base import BurstPoint, BurstRun
-from xstage_tune.platforms.loader import load_platform
+from xstage_tune.platforms.choice import chosen_platform
+from xstage_tune.platforms.loader import list_own_platforms, load_platform
 from xstage_tune.store.facade import Store
 
 QUICK = ("--budget", "quick", "--store-flavour", "st.v4")
@@ -347,3 +348,28 @@ def test_full_disk_is_a_store_error_that_loses_nothing(store: Path) -> None:
     with Store.open(store) as opened:
         assert len(opened.launches(opened.run().id)) > 0
         assert opened.check().problems == ()
+
+
+def test_a_replayed_profile_is_kept_under_a_name_of_its_own(
+    run_cli: RunCli, recording: Path, store: Path
+) -> None:
+    arguments = ("calibrate", "--device", f"replay:{recording}", "--store", str(store), "--format", "json")
+    file = Path(json.loads(run_cli(*arguments).stdout)["profile"])
+    kept = load_platform("replayed-fluid-1-host")
+    assert file == list_own_platforms()["replayed-fluid-1-host"]
+    assert kept.provenance.replayed_from == "run"
+    written = file.read_bytes()
+    again = run_cli(*arguments)
+    assert json.loads(again.stdout)["profile"] == str(file)
+    assert file.read_bytes() == written
+    assert list(list_own_platforms()) == ["replayed-fluid-1-host"]
+
+
+def test_a_measured_profile_is_taken_before_a_replayed_one(
+    run_cli: RunCli, recording: Path, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_cli("calibrate", "--device", f"replay:{recording}", "--store", str(store))
+    use(monkeypatch, FluidDevice(Fluid()))
+    assert run_cli("calibrate", *QUICK, "--store", str(store)).exit_code == 0
+    assert list(list_own_platforms()) == ["fluid-1-host", "replayed-fluid-1-host"]
+    assert chosen_platform(None).profile.name == "fluid-1-host"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import subprocess
 import sys
@@ -10,16 +11,18 @@ from pathlib import Path
 import pytest
 import typer
 
+import xstage_tune
 from tests.calibration.fluid import Fluid, FluidDevice
 from tests.conftest import RunCli
 from xstage_tune.commands._app import app
 from xstage_tune.devices import open_bursts
 from xstage_tune.platforms.loader import load_platform
+from xstage_tune.workloads.loader import load_workload
 
-SEARCH = ("search", "-w", "fa-a2a/paper", "--trials", "2")
+SEARCH = ("search", "-w", "fa-a2a/paper", "-p", "paper-nvlink5", "--trials", "2")
 EMULATION = (
-    "emulate", "-w", "megamoe/deepseek-v4-flash", "--set", "tokens_per_rank=64", "--device", "simulator",
-    "--repeats", "1",
+    "emulate", "-w", "megamoe/deepseek-v4-flash", "-p", "h200-host", "--set", "tokens_per_rank=64",
+    "--device", "simulator", "--repeats", "1",
 )  # fmt: skip
 QUICK = ("--budget", "quick", "--store-flavour", "st.v4")
 
@@ -81,10 +84,32 @@ def test_a_calibration_points_to_commands_on_the_profile_it_wrote(
     assert "here.toml" in elsewhere.stderr
 
 
-def test_a_replay_that_wrote_no_profile_points_to_one_that_exists(run_cli: RunCli) -> None:
+def test_a_replay_points_to_the_profile_it_wrote(run_cli: RunCli) -> None:
     run = run_cli("calibrate", "--device", "replay:h200-host")
-    for step in steps_in(run.stderr):
-        assert load_platform(step[step.index("-p") + 1]).name == "h200-host"
+    steps = steps_in(run.stderr)
+    assert steps
+    for step in steps:
+        assert load_platform(step[step.index("-p") + 1]).provenance.replayed_from == "h200-host"
+
+
+def test_calibrate_search_export_and_lookup_are_one_piece(
+    run_cli: RunCli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The quick start, on a machine without a GPU, naming no platform."""
+    monkeypatch.setattr("xstage_tune.devices.platform_choice.present_gpu", lambda: None)
+    assert run_cli("calibrate", "--device", "replay").exit_code == 0
+    layer = ("-w", "megamoe/deepseek-v4-flash", "--set", "tokens_per_rank=64")
+    searched = run_cli("search", *layer, "--trials", "2", "--format", "json")
+    assert searched.exit_code == 0
+    assert json.loads(searched.stdout)["platform"] == "replayed-h200-host"
+    assert "replayed from the recording h200-host, of NVIDIA H200" in searched.stderr
+    for command in ("audit", "emulate"):
+        shown = run_cli(command, *layer, "--format", "json")
+        assert shown.exit_code == 0
+        assert "replayed-h200-host" in shown.stdout
+    assert run_cli("export", "--study", "latest", "-o", "tuned.json").exit_code == 0
+    workload = load_workload("megamoe/deepseek-v4-flash", ["tokens_per_rank=64"])
+    assert xstage_tune.lookup("tuned.json", workload).match == "exact"
 
 
 @pytest.mark.parametrize("arguments", [("--quiet", *SEARCH), (*SEARCH, "--format", "json")])

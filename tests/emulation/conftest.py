@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from xstage_tune.devices import platform_choice
 
 
 @pytest.fixture(autouse=True)
 def _away_from_the_users_store(own_store: Path) -> None:
     """Every command of these tests uses :func:`tests.conftest.own_store`."""
+
+
+@pytest.fixture(autouse=True)
+def _own_platform(calibrated: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The user's own, on which commands rest that name none, on a machine without a GPU."""
+    monkeypatch.setattr(platform_choice, "present_gpu", lambda: None)
+    calibrated("h200-host")

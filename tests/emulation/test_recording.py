@@ -131,7 +131,7 @@ def test_a_recorded_calibration_is_no_emulation(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_leaves_nothing(tmp_path: Path) -> None:
-    file = tmp_path / "run.xsemu"
+    file = tmp_path / "recordings" / "run.xsemu"
 
     def record() -> None:
         with new_recording(file) as writer:
@@ -139,7 +139,7 @@ def test_a_full_disk_leaves_nothing(tmp_path: Path) -> None:
 
     with room_for(1000), pytest.raises(UsageError, match=r"cannot write .*run\.xsemu"):
         record()
-    assert list(tmp_path.iterdir()) == []
+    assert list(file.parent.iterdir()) == []
 
 
 def test_doctor_reads_shipped_emulations(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -59,9 +60,9 @@ def test_a_platform_of_another_gpu_is_refused() -> None:
 def test_the_option_names_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     use(monkeypatch, ScriptedGpu())
     for spec in ("emulate", "emulate:0"):
-        assert isinstance(open_kernel_device(spec, HOST), EmulatedKernels)
+        assert isinstance(open_kernel_device(spec, HOST, print), EmulatedKernels)
     with pytest.raises(UsageError, match="is unknown"):
-        open_kernel_device("emulate:x", HOST)
+        open_kernel_device("emulate:x", HOST, print)
 
 
 def test_a_search_says_what_it_ran_on(run_cli: RunCli, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,3 +73,21 @@ def test_a_search_says_what_it_ran_on(run_cli: RunCli, monkeypatch: pytest.Monke
     found = json.loads(result.stdout)
     assert found["device"].startswith("emulation on NVIDIA H200")
     assert found["evaluations"] >= 3  # the default and the heuristics at least
+
+
+def test_another_gpu_s_platform_is_refused_unless_forced_and_then_marked(
+    run_cli: RunCli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    use(monkeypatch, ScriptedGpu(description=replace(H200, name="NVIDIA H800")))
+    arguments = ("search", *SMALL, "--platform", "h200-host", "--device", "emulate", "--trials", "3")
+    refused = run_cli(*arguments)
+    assert refused.exit_code == 2
+    assert "name NVIDIA H200, not NVIDIA H800" in refused.stderr
+    forced = run_cli(*arguments, "--force", "--format", "json")
+    assert forced.exit_code == 0
+    assert "another GPU: name NVIDIA H200, not NVIDIA H800" in json.loads(forced.stdout)["device"]
+    file = tmp_path / "tuned.json"
+    assert run_cli("export", "--study", "latest", "-o", str(file)).exit_code == 0
+    platform = json.loads(file.read_text())["platform"]
+    assert platform["other_gpu"].startswith("name NVIDIA H200, not NVIDIA H800")
+    assert platform["gpu_identity"]["name"] == "NVIDIA H200"

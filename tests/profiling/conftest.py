@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.attention_a2a.emulation import EMULATOR_OPTIONS
 from tests.host_library import host_library
+from xstage_tune.devices import platform_choice
 
 
 @pytest.fixture(autouse=True)
@@ -22,3 +24,10 @@ def library() -> ctypes.CDLL:
     loaded = host_library(Path(__file__).with_name("serial_host.cpp"), *EMULATOR_OPTIONS)
     loaded.run_store_to_ranks.restype = loaded.run_permute_received.restype = ctypes.c_char_p
     return loaded
+
+
+@pytest.fixture(autouse=True)
+def _own_platform(calibrated: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The user's own, on which commands rest that name none, on a machine without a GPU."""
+    monkeypatch.setattr(platform_choice, "present_gpu", lambda: None)
+    calibrated("h200-host")

@@ -22,17 +22,13 @@ if TYPE_CHECKING:
 _FIRST_WORKLOAD = "megamoe/deepseek-v4-flash"
 
 
-def after_calibration(calibration: StoredCalibration, profile: Path | None) -> None:
-    """``profile``: the file written; None for a replay, which writes none unasked."""
-    from xstage_tune.platforms.loader import list_platforms, user_platforms_dir
+def after_calibration(calibration: StoredCalibration, profile: Path) -> None:
+    """``profile``: the file written."""
+    from xstage_tune.platforms.loader import user_platforms_dir
 
     platform = calibration.result.platform
-    done = f"calibrated {platform.name}: T0, R and Q of the path {platform.path}"
-    if profile is None and platform.name not in list_platforms():
-        _say(done, ("keep it as a profile", (*sys.argv[1:], "--out", f"{platform.name}.toml")))
-        return
-    named = profile is None or profile.parent == user_platforms_dir()
-    chosen = (profile.stem if profile else platform.name) if named else str(profile)
+    chosen = profile.stem if profile.parent == user_platforms_dir() else str(profile)
+    done = f"calibrated {chosen}: T0, R and Q of the path {platform.path}"
     on_it = ("-w", _FIRST_WORKLOAD, "-p", chosen)
     if platform.compute is None:  # nothing to predict mainloops from
         _say(done, ("run a schedule on it", ("emulate", *on_it)))

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from xstage_tune.commands._completion import platform_names
 from xstage_tune.errors import UsageError
 
 
@@ -30,6 +31,18 @@ StoreOption = Annotated[
         envvar="XSTAGE_STORE",
         help="SQLite file or database URL to keep results in.",
         show_default="the user's own store",
+    ),
+]
+
+PlatformOption = Annotated[
+    str | None,
+    typer.Option(
+        "--platform",
+        "-p",
+        metavar="NAME|FILE.toml",
+        autocompletion=platform_names,
+        help="Calibrated platform that the answer rests on.",
+        show_default="your own, if exactly one fits this machine's GPU and the path",
     ),
 ]
 

@@ -44,6 +44,9 @@ UnfinishedOption = Annotated[
     typer.Option("--unfinished", help="Take the best so far of a study that has not ended, marked as such."),
 ]
 ForceOption = Annotated[bool, typer.Option("--force", help="Replace an existing file.")]
+_OTHER_GPU = "ake a platform that was calibrated on another GPU, and mark the result so."
+OtherGpuOption = Annotated[bool, typer.Option("--force", help=f"T{_OTHER_GPU}")]
+ForceRunOption = Annotated[bool, typer.Option("--force", help=f"Replace an existing file; t{_OTHER_GPU}")]
 
 
 def check_source(

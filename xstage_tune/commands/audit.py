@@ -7,8 +7,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from xstage_tune.commands._completion import config_choices, platform_names, workload_names
-from xstage_tune.commands._options import FormatOption, OutputFormat, SetOption, StoreOption
+from xstage_tune.commands._completion import config_choices, workload_names
+from xstage_tune.commands._options import (
+    FormatOption,
+    OutputFormat,
+    PlatformOption,
+    SetOption,
+    StoreOption,
+)
+from xstage_tune.commands._runs import notify
 from xstage_tune.errors import FindingError
 
 if TYPE_CHECKING:
@@ -27,16 +34,7 @@ def audit(
             help="Workload to audit.",
         ),
     ],
-    platform: Annotated[
-        str,
-        typer.Option(
-            "--platform",
-            "-p",
-            metavar="NAME|FILE.toml",
-            autocompletion=platform_names,
-            help="Platform it is to run on.",
-        ),
-    ],
+    platform: PlatformOption = None,
     config: Annotated[
         str,
         typer.Option(
@@ -62,7 +60,7 @@ def audit(
     too, and decides. Either verdict is an answer and exits 0, unless --strict.
     """
     from xstage_tune.audit.run import audit as run_audit
-    from xstage_tune.platforms.loader import load_platform
+    from xstage_tune.devices.platform_choice import choose_platform
     from xstage_tune.report.audit_tables import audit_json, audit_report
     from xstage_tune.report.emit import emit_json
     from xstage_tune.report.tables import result_console
@@ -70,7 +68,7 @@ def audit(
 
     result = run_audit(
         load_workload(workload, overrides or ()),
-        load_platform(platform),
+        choose_platform(platform, notify),
         _chosen(config, store),
         simulate=not closed_forms,
     )

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from xstage_tune.calibration.result import CalibrationResult
     from xstage_tune.calibration.session import StoredCalibration
     from xstage_tune.devices.base import BurstDevice
+    from xstage_tune.platforms.schema import PlatformProfile
 
 
 class FlavourChoice(StrEnum):
@@ -60,7 +61,7 @@ def calibrate(
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(help="Profile to write (.toml).", show_default="the user's own platforms, for a GPU"),
+        typer.Option(help="Profile to write (.toml).", show_default="your own platforms, under its name"),
     ] = None,
     plot: Annotated[Path | None, typer.Option(help="Figure to write (.svg or .html).")] = None,
     record: Annotated[Path | None, typer.Option(help="Keep the run for replay (.xsrec).")] = None,
@@ -90,7 +91,7 @@ def calibrate(
     if refusals:
         first, *others = (f"no profile written: {finding.message} ({finding.code})" for finding in refusals)
         raise FindingError(first, refusals[0].hint, others)
-    if output is OutputFormat.TABLE:
+    if output is OutputFormat.TABLE and profile is not None:
         after_calibration(calibration, profile)
 
 
@@ -145,20 +146,40 @@ def _request(
 
 def _write_profile(
     device: BurstDevice, calibration: StoredCalibration, out: Path | None, force: bool
-) -> Path | None:
-    """Write the profile to ``out``, or after a measurement to the user's platforms, beside an older one."""
+) -> Path:
+    """Write the profile to ``out``, or to the user's platforms, beside an older one.
+
+    Of a recording it goes there under a name of its own, so that it never hides what was measured.
+    """
+    from xstage_tune.devices.burst_replay import ReplayedBursts
     from xstage_tune.platforms.loader import save_platform, user_platforms_dir
 
     profile = calibration.result.platform
-    if out is None:
-        if device.describe().kind == "replay":
-            return None
-        out = user_platforms_dir() / f"{profile.name}.toml"
-        if out.exists() and not force:
-            older, out = out, out.with_name(f"{profile.name}-{calibration.run_id}.toml")
-            notify(f"{older} is kept (--force replaces it); the new profile goes beside it")
+    if out is not None:
+        save_platform(profile, out, force=force)
+        return out
+    if isinstance(device, ReplayedBursts):
+        provenance = profile.provenance.model_copy(update={"replayed_from": device.recording})
+        profile = profile.model_copy(update={"name": f"replayed-{profile.name}", "provenance": provenance})
+    out = user_platforms_dir() / f"{profile.name}.toml"
+    if out.exists() and not force:
+        if _holds(out, profile):
+            return out
+        older, out = out, out.with_name(f"{profile.name}-{calibration.run_id}.toml")
+        notify(f"{older} is kept (--force replaces it); the new profile goes beside it")
     save_platform(profile, out, force=force)
     return out
+
+
+def _holds(file: Path, profile: PlatformProfile) -> bool:
+    """Whether a file has this profile already, by another run of the same recording."""
+    from xstage_tune.platforms.loader import load_platform
+
+    try:
+        older = load_platform(str(file))
+    except UsageError:
+        return False
+    return older == profile.model_copy(update={"provenance": older.provenance})
 
 
 def _write_plot(file: Path, result: CalibrationResult, force: bool) -> None:

@@ -9,12 +9,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from xstage_tune.commands._completion import config_choices, platform_names, workload_names
+from xstage_tune.commands._completion import config_choices, workload_names
 from xstage_tune.commands._devices import PATHS, PathChoice, PathOption, refuse_options
 from xstage_tune.commands._next_steps import after_emulation
-from xstage_tune.commands._options import FormatOption, OutputFormat, SetOption, StoreOption, the_only
+from xstage_tune.commands._options import (
+    FormatOption,
+    OutputFormat,
+    PlatformOption,
+    SetOption,
+    StoreOption,
+    the_only,
+)
 from xstage_tune.commands._runs import notify, run_session, show_result
-from xstage_tune.commands._targets import ForceOption, check_target
+from xstage_tune.commands._targets import ForceRunOption, check_target
 from xstage_tune.errors import DeviceError, UsageError
 
 if TYPE_CHECKING:
@@ -123,24 +130,14 @@ def emulate(
             "tokens).",
         ),
     ] = None,
-    platform: Annotated[
-        str | None,
-        typer.Option(
-            "--platform",
-            "-p",
-            metavar="NAME|FILE.toml",
-            autocompletion=platform_names,
-            help="Calibrated platform that the predictions rest on.",
-            show_default="the GPU's own; h200-host on the simulator",
-        ),
-    ] = None,
+    platform: PlatformOption = None,
     repeats: Annotated[int, typer.Option(min=1, max=1000, help="Launches of each case.")] = 5,
     seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Of the simulator's start times.")] = 0,
     overrides: SetOption = None,
     record: Annotated[Path | None, typer.Option(help="Keep the run for replay (.xsemu).")] = None,
     store: StoreOption = None,
     output: FormatOption = OutputFormat.TABLE,
-    force: ForceOption = False,
+    force: ForceRunOption = False,
 ) -> None:
     """Run a workload's schedules as skeletons: real stores, roles and waits; spins in place of mainloops.
 
@@ -175,6 +172,7 @@ def emulate(
         platform=platform,
         repeats=repeats,
         seed=seed,
+        force=force,
     )
     _show(_emulate(options, spec, store, record, force), store, output)
 
@@ -201,7 +199,7 @@ def _emulate(
     check_options(options)
     gpu = _open_gpu(spec)
     with closing(gpu) if gpu else nullcontext(), Store.open(store) as kept:
-        request = make_request(options, gpu.describe() if gpu else None, kept)
+        request = make_request(options, gpu.describe() if gpu else None, kept, notify)
         device = gpu or SimulatedSkeletons(request.platform, seed=request.seed)
         return run_session(run_emulation, "emulating", device, request, kept, record, force)
 

@@ -12,8 +12,8 @@ import typer
 from xstage_tune.commands._completion import config_choices, platform_names, workload_names
 from xstage_tune.commands._devices import PATHS, PathChoice, PathOption, refuse_options
 from xstage_tune.commands._options import FormatOption, OutputFormat, SetOption, StoreOption, the_only
-from xstage_tune.commands._runs import run_session, show_result
-from xstage_tune.commands._targets import ForceOption, check_target
+from xstage_tune.commands._runs import notify, run_session, show_result
+from xstage_tune.commands._targets import ForceRunOption, check_target
 from xstage_tune.errors import UsageError
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def profile(
             metavar="NAME|FILE.toml",
             autocompletion=platform_names,
             help="Calibrated platform that the predictions rest on, of a replayed run too.",
-            show_default="the GPU's own; the one recorded",
+            show_default="your own, if exactly one fits the GPU and the path; of a replay the one recorded",
         ),
     ] = None,
     repeats: Annotated[
@@ -67,7 +67,7 @@ def profile(
     record: Annotated[Path | None, typer.Option(help="Keep the run for replay (.xsprof).")] = None,
     store: StoreOption = None,
     output: FormatOption = OutputFormat.TABLE,
-    force: ForceOption = False,
+    force: ForceRunOption = False,
 ) -> None:
     """Time the fused FlashAttention-A2A beside the attention alone and three serial versions.
 
@@ -84,7 +84,7 @@ def profile(
     spec = parse_spec(device)
     if spec.kind == "replay":
         refuse_options(context, "profile anew with --device cuda", allowed=("platform",))
-        _show(_replay(spec.which, platform, store), output)
+        _show(_replay(spec.which, platform, store, force), output)
         return
     if workload is None:
         raise UsageError("--workload is missing", "one of: xstage-tune workloads list")
@@ -97,12 +97,14 @@ def profile(
         platform=platform,
         repeats=repeats,
         seed=seed,
+        force=force,
     )
     _show(_profile(options, spec.which, store, record, force), output)
 
 
-def _replay(which: str, platform: str | None, store: str | None) -> ProfileResult:
+def _replay(which: str, platform: str | None, store: str | None, force: bool) -> ProfileResult:
     from xstage_tune.devices.open_profiles import open_replay
+    from xstage_tune.devices.platform_choice import accept_gpu
     from xstage_tune.platforms.loader import load_platform
     from xstage_tune.profiling.request import request_from_keys
     from xstage_tune.profiling.session import run_profile
@@ -114,6 +116,9 @@ def _replay(which: str, platform: str | None, store: str | None) -> ProfileResul
             request = replace(request, platform_recorded=True)
         else:
             request = replace(request, platform=load_platform(platform), platform_recorded=False)
+            if force:
+                other = accept_gpu(device.describe(), request.platform, request.path, notify)
+                request = replace(request, other_gpu=other)
         return run_session(run_profile, "profiling", device, request, kept)
 
 
@@ -128,7 +133,7 @@ def _profile(
     workload = attention_workload(options)
     check_options(options)
     with closing(open_profiles.open_cuda_profiles(which)) as gpu, Store.open(store) as kept:
-        request = make_request(options, workload, gpu.describe(), kept)
+        request = make_request(options, workload, gpu.describe(), kept, notify)
         return run_session(run_profile, "profiling", gpu, request, kept, record, force)
 
 

@@ -10,20 +10,27 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from xstage_tune.commands._completion import platform_names, study_ids, workload_names
+from xstage_tune.commands._completion import study_ids, workload_names
 from xstage_tune.commands._next_steps import after_search
-from xstage_tune.commands._options import FormatOption, OutputFormat, SetOption, StoreOption
+from xstage_tune.commands._options import (
+    FormatOption,
+    OutputFormat,
+    PlatformOption,
+    SetOption,
+    StoreOption,
+)
+from xstage_tune.commands._runs import notify
+from xstage_tune.commands._targets import OtherGpuOption
 from xstage_tune.errors import UsageError
 
 if TYPE_CHECKING:
     from xstage_tune.devices.kernels import KernelDevice
+    from xstage_tune.platforms.schema import PlatformProfile
     from xstage_tune.search.journal import Journal
     from xstage_tune.search.request import SearchRequest
     from xstage_tune.search.result import SearchResult
     from xstage_tune.search.space import Space
     from xstage_tune.store.facade import Store
-
-_DEFAULT_PLATFORM = "paper-nvlink5"
 
 
 class SamplerChoice(StrEnum):
@@ -63,17 +70,7 @@ def search(
         SuiteChoice | None,
         typer.Option(help="Tune for every workload of a suite instead; each search is kept as a study."),
     ] = None,
-    platform: Annotated[
-        str | None,
-        typer.Option(
-            "--platform",
-            "-p",
-            metavar="NAME|FILE.toml",
-            autocompletion=platform_names,
-            help="Calibrated platform to tune on.",
-            show_default=_DEFAULT_PLATFORM,
-        ),
-    ] = None,
+    platform: PlatformOption = None,
     device: Annotated[
         str,
         typer.Option(help="auto (the simulator), simulator, or emulate[:N] (skeletons on a GPU)."),
@@ -128,6 +125,7 @@ def search(
     overrides: SetOption = None,
     store: StoreOption = None,
     output: FormatOption = OutputFormat.TABLE,
+    force: OtherGpuOption = False,
 ) -> None:
     """Search tile sizes, schedule and staging of a fused kernel, guided by bounds and the X-Stage model."""
     _require_finite("--tolerance", tolerance)
@@ -146,18 +144,17 @@ def search(
             raise UsageError("give either --workload or --suite", "xstage-tune workloads list")
         if overrides or resume or timeout is not None or objective is not None:
             raise UsageError(f"--suite {suite.value} takes no --set, --resume, --timeout or --objective")
-        _run_suite(platform, device, trials, options, store, output)
+        _run_suite(platform, device, trials, options, store, output, force)
         return
     from xstage_tune.devices.open_kernels import open_kernel_device
-    from xstage_tune.platforms.loader import load_platform
     from xstage_tune.search.request import SearchRequest
     from xstage_tune.store.facade import Store
     from xstage_tune.workloads.loader import load_workload
 
     options |= {"trials": trials, "timeout_s": timeout}
     if workload is not None:
-        profile = load_platform(platform or _DEFAULT_PLATFORM)
-        request = SearchRequest(load_workload(workload, overrides or ()), profile, **options)
+        layer = load_workload(workload, overrides or ())
+        request = SearchRequest(layer, _platform(platform, resume, store), **options)
     elif resume is None:
         raise UsageError("give either --workload or --suite", "xstage-tune workloads list")
     elif overrides:
@@ -168,7 +165,7 @@ def search(
     else:
         resume, request = _studied_request(resume, platform, options, store)
     with (
-        closing(open_kernel_device(device, request.platform)) as kernels,
+        closing(open_kernel_device(device, request.platform, notify, force=force)) as kernels,
         Store.open(store, create=resume is None) as kept,
     ):
         result = _search_one(request, kernels, kept, resume, retry_failed)
@@ -182,6 +179,18 @@ def search(
 def _require_finite(option: str, value: float | None) -> None:
     if value is not None and not isfinite(value):
         raise UsageError(f"{option} {value:g}: should be a finite number", f"leave out {option}, or give one")
+
+
+def _platform(name: str | None, resume: str | None, location: str | None) -> PlatformProfile:
+    """The platform of a search: as named, else the study's own, else by the rule of all commands."""
+    from xstage_tune.devices.platform_choice import choose_platform
+    from xstage_tune.search.journal import studied_platform
+    from xstage_tune.store.facade import Store
+
+    if name is not None or resume is None:
+        return choose_platform(name, notify)
+    with Store.open(location, create=False) as store:
+        return studied_platform(store.studies.to_resume(resume))
 
 
 def _studied_request(
@@ -247,9 +256,10 @@ def _run_suite(
     options: dict[str, Any],
     location: str | None,
     output: OutputFormat,
+    force: bool,
 ) -> None:
     from xstage_tune.devices.open_kernels import open_kernel_device
-    from xstage_tune.platforms.loader import load_platform
+    from xstage_tune.devices.platform_choice import choose_platform
     from xstage_tune.report.emit import emit_json
     from xstage_tune.report.progress import SweepProgress
     from xstage_tune.report.search_tables import suite_report
@@ -258,11 +268,11 @@ def _run_suite(
     from xstage_tune.search.suite import DEFAULT_TRIALS, SuiteOptions, run_paper_84
     from xstage_tune.store.facade import Store
 
-    profile = load_platform(platform or _DEFAULT_PLATFORM)
+    profile = choose_platform(platform, notify)
     asked = SuiteOptions(trials or DEFAULT_TRIALS, **options)
     require_sampler(asked.sampler)
     with (
-        closing(open_kernel_device(device, profile)) as kernels,
+        closing(open_kernel_device(device, profile, notify, force=force)) as kernels,
         Store.open(location) as store,
         SweepProgress("searching") as progress,
     ):

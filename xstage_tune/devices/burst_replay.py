@@ -20,6 +20,11 @@ class ReplayedBursts:
         self._number_of = {run.point: number for number, run in enumerate(self._recording.manifest.runs)}
 
     @property
+    def recording(self) -> str:
+        """Name of the recording, as ``replay:NAME`` has it."""
+        return self._recording.file.stem
+
+    @property
     def request(self) -> RecordedRequest:
         """The request that was recorded: the one that replays."""
         return self._recording.manifest.request

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from xstage_tune.configs.schema import KernelConfig
 from xstage_tune.devices.fused_skeleton import fused_skeleton, require_verified
-from xstage_tune.devices.kernels import KernelRun
+from xstage_tune.devices.kernels import OTHER_GPU, KernelRun
 from xstage_tune.devices.requirements import require_device
 from xstage_tune.devices.skeleton_figures import figures_of
 from xstage_tune.devices.skeletons import SkeletonDevice
@@ -16,16 +16,19 @@ from xstage_tune.workloads.schema import Workload
 class EmulatedKernels:
     """Runs a config's skeleton on a device; mainloops are those of the platform's compute model.
 
+    Args:
+        other_gpu: how the GPU differs from the platform's, where it was forced on it; else empty.
+
     Raises:
         UsageError: the platform was calibrated for another GPU.
         DeviceError: the device lacks the platform's path.
     """
 
-    def __init__(self, device: SkeletonDevice, platform: PlatformProfile) -> None:
-        require_device(device.describe(), platform, platform.path)
+    def __init__(self, device: SkeletonDevice, platform: PlatformProfile, other_gpu: str = "") -> None:
+        require_device(device.describe(), platform, platform.path, force=bool(other_gpu))
         self._device = device
         self._platform = platform
-        self.identity = device.identity
+        self.identity = device.identity + (f"{OTHER_GPU}{other_gpu}" if other_gpu else "")
 
     def close(self) -> None:
         """Free the device's memory."""

@@ -14,6 +14,8 @@ Objective = Literal["latency", "stall"]
 
 #: How the identity of a device that runs skeletons begins.
 EMULATION_ON = "emulation on "
+#: In it, before how the GPU differs from that of the platform which was forced on it.
+OTHER_GPU = ", by the profile of another GPU: "
 
 
 @dataclass(frozen=True, slots=True)

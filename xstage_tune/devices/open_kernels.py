@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 from xstage_tune.devices import open_skeletons
 from xstage_tune.devices.emulated_kernels import EmulatedKernels
 from xstage_tune.devices.kernels import KernelDevice
+from xstage_tune.devices.platform_choice import accept_gpu
 from xstage_tune.devices.simulated_kernels import SimulatedKernels
 from xstage_tune.errors import DeviceError, UsageError
 from xstage_tune.platforms.schema import PlatformProfile
@@ -14,8 +16,13 @@ from xstage_tune.platforms.schema import PlatformProfile
 _SPEC = re.compile(r"auto|simulator|cuda(:\d+)?|emulate(:(?P<gpu>\d+))?")
 
 
-def open_kernel_device(spec: str, platform: PlatformProfile) -> KernelDevice:
+def open_kernel_device(
+    spec: str, platform: PlatformProfile, notify: Callable[[str], None], *, force: bool = False
+) -> KernelDevice:
     """Open ``auto`` (the simulator), ``simulator``, ``emulate[:N]`` (skeletons on a GPU) or ``cuda[:N]``.
+
+    Args:
+        notify: is told of a platform of another GPU, which ``force`` accepts.
 
     Raises:
         UsageError: another spec, or ``emulate`` with a platform of another GPU.
@@ -25,7 +32,9 @@ def open_kernel_device(spec: str, platform: PlatformProfile) -> KernelDevice:
     if match is None:
         raise UsageError(f"--device '{spec}' is unknown", "use auto, simulator, emulate or emulate:N")
     if spec.startswith("emulate"):
-        return EmulatedKernels(open_skeletons.open_cuda_skeletons(match["gpu"] or "0"), platform)
+        gpu = open_skeletons.open_cuda_skeletons(match["gpu"] or "0")
+        other = accept_gpu(gpu.describe(), platform, platform.path, notify) if force else ""
+        return EmulatedKernels(gpu, platform, other)
     if spec.startswith("cuda"):
         raise DeviceError(
             f"--device {spec}: search does not run fused kernels in this version",

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from xstage_tune.devices.base import DeviceDescription, StorePath
+from xstage_tune.devices.gpu_identity import identity_of
 from xstage_tune.errors import DeviceError, UsageError
+from xstage_tune.platforms.gpus import compare
 from xstage_tune.platforms.schema import PlatformProfile
 
 #: More would only repeat what is known.
@@ -23,20 +25,37 @@ def require_path(device: DeviceDescription, path: StorePath) -> None:
         )
 
 
-def require_device(device: DeviceDescription, platform: PlatformProfile, path: StorePath) -> None:
-    """Refuse a platform that was calibrated for another GPU, and a path that the device lacks.
+def require_device(
+    device: DeviceDescription, platform: PlatformProfile, path: StorePath, *, force: bool = False
+) -> str:
+    """Refuse a platform that was calibrated on another GPU, and a path that the device lacks.
+
+    Args:
+        force: go on with another GPU's platform, if it has as many SMs.
+
+    Returns:
+        how the two GPUs differ, in words; empty where they do not.
 
     Raises:
-        UsageError: the platform has another number of SMs.
+        UsageError: the platform is of another GPU.
         DeviceError: the device lacks the path.
     """
+    flag = f" --path {path}" if path != "local" else ""
+    calibrate = f"give the --platform that was calibrated on it; to calibrate it: xstage-tune calibrate{flag}"
     if device.sm_count != platform.gpu.sm_count:
         raise UsageError(
             f"platform '{platform.name}' is of a GPU with {platform.gpu.sm_count} SMs, "
             f"{device.name} has {device.sm_count}",
-            "give the --platform that was calibrated on it; to calibrate it: xstage-tune calibrate",
+            calibrate,
+        )
+    found = compare(platform.gpu.identity, identity_of(device), path)
+    if not found.same and not force:
+        raise UsageError(
+            f"platform '{platform.name}' was calibrated on another GPU: {found.words()}",
+            f"{calibrate}; --force goes on, and marks the result",
         )
     require_path(device, path)
+    return found.words()
 
 
 def require_platform_path(platform: PlatformProfile, path: StorePath) -> None:

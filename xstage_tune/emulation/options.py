@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
@@ -13,8 +13,8 @@ from xstage_tune.configs.loader import load_config
 from xstage_tune.configs.schema import KernelConfig, MegaMoeConfig, Placement
 from xstage_tune.devices.base import DeviceDescription, StoreFlavour, StorePath
 from xstage_tune.devices.fused_launch import GivenTimes
+from xstage_tune.devices.platform_choice import accept_gpu, choose_platform
 from xstage_tune.emulation.cases import with_staging_depth
-from xstage_tune.emulation.platform_choice import choose_platform
 from xstage_tune.emulation.request import (
     ATTENTION_ORDERS,
     MOE_SCHEDULES,
@@ -42,6 +42,7 @@ class EmulationOptions:
     Args:
         config: ``default``, ``study:ID`` or a file.
         schedules: names, or ``all``.
+        force: whether another GPU's platform is taken.
     """
 
     workload: str
@@ -59,6 +60,7 @@ class EmulationOptions:
     platform: str | None = None
     repeats: int = 5
     seed: int = 0
+    force: bool = False
 
 
 def check_options(options: EmulationOptions) -> None:
@@ -74,27 +76,32 @@ def check_options(options: EmulationOptions) -> None:
 
 
 def make_request(
-    options: EmulationOptions, device: DeviceDescription | None, store: Store
+    options: EmulationOptions,
+    device: DeviceDescription | None,
+    store: Store,
+    notify: Callable[[str], None],
 ) -> EmulationRequest:
     """The request of a command.
 
     Args:
         device: the GPU; None for the simulator.
         store: of the studies.
+        notify: is told which platform was taken, and why, if none was named.
 
     Raises:
         UsageError: a name, file or value is unknown or does not fit.
     """
     workload = load_workload(options.workload, options.overrides)
     sweep = _sweep(options, workload)
-    platform = choose_platform(options.platform, device, options.path)
+    platform = choose_platform(options.platform, notify, device=device, path=options.path)
+    path = options.path or platform.path
     config = _config(options, workload, platform, store)
     return EmulationRequest(
         workload=workload,
         platform=platform,
         config=config,
         schedules=_schedules(options, workload, config, sweep),
-        path=options.path or platform.path,
+        path=path,
         placements=_placements(options, config),
         given=_given(options),
         dependencies=options.dependencies,
@@ -102,6 +109,7 @@ def make_request(
         repeats=options.repeats,
         seed=options.seed,
         sweep=sweep,
+        other_gpu=accept_gpu(device, platform, path, notify) if device and options.force else "",
     )
 
 

@@ -39,7 +39,7 @@ def emulate(
         FindingError: data did not arrive at their owner.
     """
     description = device.describe()
-    require_device(description, request.platform, request.path)
+    require_device(description, request.platform, request.path, force=bool(request.other_gpu))
     cases = cases_of(request)
     skeletons = [skeleton_of(case, request) for case in cases]
     if description.kind == "cuda":

@@ -51,6 +51,7 @@ class EmulationRequest:
         repeats: launches of each case.
         seed: of the simulator's start times.
         sweep: a quantity to vary; None for one value of everything.
+        other_gpu: how the GPU differs from the platform's, where it was forced on it; else empty.
 
     Raises:
         UsageError: two of them do not go together, or with the workload.
@@ -68,6 +69,7 @@ class EmulationRequest:
     repeats: int = 5
     seed: int = 0
     sweep: Sweep | None = None
+    other_gpu: str = ""
 
     def __post_init__(self) -> None:
         moe = isinstance(self.workload, MoeWorkload)
@@ -122,6 +124,7 @@ class EmulationRequest:
             "repeats": self.repeats,
             "seed": self.seed,
             "sweep": sweep_keys(self.sweep),
+            "other_gpu": self.other_gpu,
         }
 
     def _check_sweep(self, moe: bool) -> None:
@@ -165,6 +168,7 @@ def request_from_keys(keys: Mapping[str, Any], origin: str) -> EmulationRequest:
             repeats=keys["repeats"],
             seed=keys["seed"],
             sweep=sweep_from_keys(keys["sweep"]),
+            other_gpu=str(keys.get("other_gpu", "")),
         )
     except UsageError as error:
         where = "" if error.message.startswith(origin) else f"{origin}: "

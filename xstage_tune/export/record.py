@@ -60,6 +60,8 @@ class PlatformIdentity(Strict):
     path: StorePath
     #: The GPU that the platform was calibrated on; exports of before it was told apart have its name alone.
     gpu_identity: GpuIdentity | None = None
+    #: How the GPU that ran the configs differs from it, where the platform was forced on that GPU.
+    other_gpu: str | None = None
 
     @property
     def identity(self) -> GpuIdentity:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from xstage_tune.configs.loader import config_from_keys
 from xstage_tune.configs.schema import KernelConfig, MegaMoeConfig
-from xstage_tune.devices.kernels import EMULATION_ON
+from xstage_tune.devices.kernels import EMULATION_ON, OTHER_GPU
 from xstage_tune.errors import UsageError
 from xstage_tune.export.default_terms import default_terms
 from xstage_tune.export.formats import render
@@ -158,6 +158,7 @@ def study_history(
             architecture=platform.gpu.architecture,
             path=platform.path,
             gpu_identity=platform.gpu.identity,
+            other_gpu=study.device.partition(OTHER_GPU)[2] or None,
         ),
         schedule_model=(
             schedule_model(workload, platform, result.best.config)

@@ -34,6 +34,11 @@ def list_platforms() -> dict[str, Path]:
     return find_profiles(_folders())
 
 
+def list_own_platforms() -> dict[str, Path]:
+    """The user's own profiles among them."""
+    return find_profiles((user_platforms_dir(),))
+
+
 def load_platform(name_or_path: str) -> PlatformProfile:
     """Load a shipped or the user's own profile by name, or any profile by a path ending in ``.toml``.
 

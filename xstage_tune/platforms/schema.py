@@ -7,13 +7,11 @@ the file and the key (see :mod:`xstage_tune.platforms.loader`).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import (
     Field,
-    SerializerFunctionWrapHandler,
     StrictBool,
-    model_serializer,
     model_validator,
 )
 
@@ -23,6 +21,7 @@ from xstage_tune.profile_types import (
     Count,
     Finite,
     Fraction,
+    Grown,
     NonNegative,
     Positive,
     Strict,
@@ -52,8 +51,11 @@ Producers = Annotated[
 BurstBytes = Annotated[Count, Field(description="Bytes of one producer's burst (B)", examples=[32_768])]
 
 
-class Gpu(GpuIdentity):
+class Gpu(GpuIdentity, Grown):
     """The sending GPU; profiles of before GPUs were told apart lack some of what identifies it."""
+
+    #: No result is made of these: they only tell the GPU from others.
+    gained = ("form_factor", "memory_bytes", "nvlink", "pcie", "mig", "identity_source")
 
     architecture: str = Field(description="Compute architecture, as compilers name it", examples=["sm_90a"])
     sm_count: Count = Field(description="SMs of the whole GPU, or of the slice", examples=[132])
@@ -70,16 +72,6 @@ class Gpu(GpuIdentity):
     def identity(self) -> GpuIdentity:
         """Which GPU it is."""
         return GpuIdentity(**{key: getattr(self, key) for key in GpuIdentity.model_fields})
-
-    @model_serializer(mode="wrap")
-    def _without_unknown_identity(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """A profile of before its GPU was told apart keeps its hash, by which studies know it."""
-        keys: dict[str, Any] = serialize(self)
-        return {key: value for key, value in keys.items() if key not in _TOLD_APART or value is not None}
-
-
-#: Keys of a GPU that tell it from others, and of which no result is made.
-_TOLD_APART = ("form_factor", "memory_bytes", "nvlink", "pcie", "mig", "identity_source")
 
 
 #: Rates that stores cannot exceed vary by so much from sample to sample.
@@ -340,8 +332,10 @@ class SplitTile(Strict):
     )
 
 
-class AttentionTile(Strict):
+class AttentionTile(Grown):
     """Time of one KV tile of a Q-loop on one SM: sigma of equation 20."""
+
+    gained = ("split",)
 
     dtype: Literal["bf16"] = Field(description="Type of Q, K and V", examples=["bf16"])
     block_m: Count = Field(description="Query rows of a tile", examples=[128])
@@ -358,14 +352,6 @@ class AttentionTile(Strict):
     )
     split: SplitTile | None = Field(None, description="The same tile where two CTAs share its KV")
     source: Source = ""
-
-    @model_serializer(mode="wrap")
-    def _without_unknown_split(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """A profile of before tiles were split keeps its hash, by which studies know it."""
-        keys: dict[str, Any] = serialize(self)
-        if self.split is None:
-            keys.pop("split", None)
-        return keys
 
 
 class Compute(Strict):
@@ -409,8 +395,10 @@ class Compute(Strict):
         return self
 
 
-class Provenance(Strict):
+class Provenance(Grown):
     """Where the numbers come from."""
+
+    gained = ("replayed_from",)
 
     created_at: str = Field(description="Date, or time by ISO 8601", examples=["2026-01-31"])
     tool_version: str = Field(
@@ -427,6 +415,11 @@ class Provenance(Strict):
     kernel_sha256: str = Field("", description="Hash of the kernels' sources", examples=["0123abcd"])
     seed: Whole | None = Field(None, description="Seed of the order of launches", examples=[0])
     run_id: str = Field("", description="Run in the store", examples=["run-1"])
+    replayed_from: str | None = Field(
+        None,
+        description="Recording that was replayed in place of a measurement of this machine",
+        examples=["h200-host"],
+    )
 
 
 class PlatformProfile(Strict):
@@ -472,7 +465,7 @@ class PlatformProfile(Strict):
 
         Studies and recordings know a profile by these.
         """
-        gpu = self.gpu.model_copy(update=dict.fromkeys(_TOLD_APART))
+        gpu = self.gpu.model_copy(update=dict.fromkeys(Gpu.gained))
         return self.model_copy(update={"gpu": gpu})
 
     @model_validator(mode="after")

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from xstage_tune.configs.choice import DEFAULT_CONFIG
 from xstage_tune.configs.schema import AttentionConfig
 from xstage_tune.devices.base import DeviceDescription, StorePath
+from xstage_tune.devices.platform_choice import accept_gpu, choose_platform
 from xstage_tune.emulation.options import choose_config, require_readable
-from xstage_tune.emulation.platform_choice import choose_platform
 from xstage_tune.emulation.sweep import Sweep, parse_sweep
 from xstage_tune.errors import UsageError
 from xstage_tune.profiling.request import ProfileRequest
@@ -24,6 +24,7 @@ class ProfileOptions:
 
     Args:
         config: ``default``, ``study:ID`` or a file.
+        force: whether another GPU's platform is taken.
     """
 
     workload: str
@@ -34,6 +35,7 @@ class ProfileOptions:
     platform: str | None = None
     repeats: int = 12
     seed: int = 0
+    force: bool = False
 
 
 def attention_workload(options: ProfileOptions) -> AttentionWorkload:
@@ -62,17 +64,23 @@ def check_options(options: ProfileOptions) -> None:
 
 
 def make_request(
-    options: ProfileOptions, workload: AttentionWorkload, device: DeviceDescription, store: Store
+    options: ProfileOptions,
+    workload: AttentionWorkload,
+    device: DeviceDescription,
+    store: Store,
+    notify: Callable[[str], None],
 ) -> ProfileRequest:
     """The request of a command.
 
     Args:
         store: of the studies.
+        notify: is told which platform was taken, and why, if none was named.
 
     Raises:
         UsageError: a name, file or value is unknown or does not fit.
     """
-    platform = choose_platform(options.platform, device, options.path)
+    platform = choose_platform(options.platform, notify, device=device, path=options.path)
+    path = options.path or platform.path
     config = choose_config(options.config, workload, platform, store)
     if not isinstance(config, AttentionConfig):
         raise UsageError(
@@ -83,10 +91,11 @@ def make_request(
         workload=workload,
         platform=platform,
         config=config,
-        path=options.path or platform.path,
+        path=path,
         repeats=options.repeats,
         seed=options.seed,
         sweep=_sweep(options),
+        other_gpu=accept_gpu(device, platform, path, notify) if options.force else "",
     )
 
 

@@ -52,7 +52,7 @@ def profile(device: ProfileDevice, request: ProfileRequest, observer: ProfileObs
         DeviceError: the device lacks the path or the memory, or a launch failed.
         FindingError: an output is wrong.
     """
-    require_device(device.describe(), request.platform, request.path)
+    require_device(device.describe(), request.platform, request.path, force=bool(request.other_gpu))
     cases = [request.case_at(value) for value in request.values()]
     order = replay_order(request)
     each = len(IMPLEMENTATIONS) + sum(map(len, order)) + len(RECORDING)

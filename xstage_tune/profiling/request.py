@@ -35,6 +35,7 @@ class ProfileRequest:
         sweep: of tokens; None for the workload's own.
         platform_recorded: whether the platform is the one that a replayed recording was made with.
         replays: which there are. Recordings and stored runs from before have one of the former kinds.
+        other_gpu: how the GPU differs from the platform's, where it was forced on it; else empty.
 
     Raises:
         UsageError: two of them do not go together.
@@ -49,6 +50,7 @@ class ProfileRequest:
     sweep: Sweep | None = None
     platform_recorded: bool = False
     replays: Replays = "in-turn"
+    other_gpu: str = ""
 
     def __post_init__(self) -> None:
         require_platform_path(self.platform, self.path)
@@ -99,6 +101,7 @@ class ProfileRequest:
             "sweep": sweep_keys(self.sweep),
             "platform_recorded": self.platform_recorded,
             "replays": self.replays,
+            "other_gpu": self.other_gpu,
         }
 
 
@@ -122,6 +125,7 @@ def request_from_keys(keys: Mapping[str, Any], origin: str) -> ProfileRequest:
             sweep=sweep_from_keys(keys["sweep"]),
             platform_recorded=bool(keys.get("platform_recorded", False)),
             replays=_replays(keys),
+            other_gpu=str(keys.get("other_gpu", "")),
         )
     except UsageError as error:
         where = "" if error.message.startswith(origin) else f"{origin}: "

@@ -14,7 +14,7 @@ from xstage_tune.emulation.cases import WITHOUT_STORES
 from xstage_tune.emulation.request import EmulationRequest
 from xstage_tune.emulation.result import CaseResult, EmulationResult, Residual, error_pct
 from xstage_tune.report.format import ABSENT, duration, factor, percent, signed_percent
-from xstage_tune.report.study_words import latency_words, workload_words
+from xstage_tune.report.study_words import latency_words, other_gpu_words, workload_words
 from xstage_tune.report.tables import Column, TableData, render_table
 from xstage_tune.workloads.schema import AttentionWorkload
 
@@ -205,6 +205,8 @@ def _title(result: EmulationResult) -> str:
 def _notes(result: EmulationResult) -> tuple[str, ...]:
     request, marks = result.request, result.landmarks
     notes = [f"{_tile_words(request.config)}; medians of {request.repeats} repeats in rotated order"]
+    if request.other_gpu:
+        notes.append(other_gpu_words(request.platform, request.other_gpu))
     if isinstance(request.config, AttentionConfig):
         notes.append("until the last store is accepted; a kernel ends when it has arrived (profile, search)")
         if request.config.paces_stores:

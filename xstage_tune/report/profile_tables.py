@@ -27,7 +27,7 @@ from xstage_tune.report.format import (
     rate,
     signed_percent,
 )
-from xstage_tune.report.study_words import latency_words, workload_words
+from xstage_tune.report.study_words import latency_words, other_gpu_words, workload_words
 from xstage_tune.report.tables import Column, TableData, render_table
 
 Shown = Callable[[float | None], str]
@@ -316,6 +316,8 @@ def _point_notes(point: PointResult) -> Iterator[str]:
 def _notes(result: ProfileResult) -> Iterator[str]:
     request = result.request
     yield f"{request.config.label}; launches back to back in CUDA graphs, until all stores have drained"
+    if request.other_gpu:
+        yield other_gpu_words(request.platform, request.other_gpu)
     counts = [len(point.beyond_ns("fused")) for point in result.points] or [0]
     fewest, most = min(counts), max(counts)
     made = f"{fewest}" if fewest == most else f"{fewest} to {most}"

@@ -65,6 +65,11 @@ def remote_fraction(workload: Workload) -> float:
     return workload.output_remote_fraction
 
 
+def other_gpu_words(platform: PlatformProfile, differences: str) -> str:
+    """That a platform was forced on a GPU that it was not calibrated on."""
+    return f"platform {platform.name} was calibrated on another GPU, and forced on this one: {differences}"
+
+
 def latency_words() -> str:
     """T_lat of equation 17, and that it is assumed."""
     return f"T_lat = {duration(VISIBILITY_LATENCY.value)} ({VISIBILITY_LATENCY.basis.label})"

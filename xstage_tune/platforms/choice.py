@@ -1,0 +1,130 @@
+"""Which platform a command rests on: one rule for all of them.
+
+The one that is named. Else the user's own calibrated profile, if there is exactly one that fits the GPU
+present and the path; a replayed recording counts only where nothing was measured. Else it must be named: a
+profile that nobody chose would answer for another machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from xstage_tune.errors import UsageError
+from xstage_tune.platforms.gpus import compare
+from xstage_tune.platforms.loader import list_own_platforms, list_platforms, load_platform
+from xstage_tune.platforms.schema import PlatformProfile
+
+if TYPE_CHECKING:
+    from xstage_tune.devices.base import StorePath
+    from xstage_tune.platforms.identity import GpuIdentity
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenPlatform:
+    """A platform, and why it was taken; empty where the user named it."""
+
+    profile: PlatformProfile
+    why: str = ""
+
+
+def chosen_platform(
+    name_or_path: str | None,
+    *,
+    present: GpuIdentity | None = None,
+    path: StorePath | None = None,
+    preferred: StorePath | None = None,
+) -> ChosenPlatform:
+    """The platform of a command.
+
+    Args:
+        name_or_path: what the user named, if anything.
+        present: the GPU of this machine; None where there is none.
+        path: that was asked for; None for any.
+        preferred: where profiles of several paths fit, the path to take.
+
+    Raises:
+        UsageError: there is no such profile; or none was named and not exactly one of the user's own fits.
+            Names those that there are.
+    """
+    if name_or_path is not None:
+        return ChosenPlatform(load_platform(name_or_path))
+    own = _own_platforms()
+    measured = {name: one for name, one in own.items() if one.provenance.replayed_from is None}
+    considered = measured or own
+    fitting = {name: one for name, one in considered.items() if _fits(one, present, path)}
+    if len(fitting) > 1:
+        fitting = {name: one for name, one in fitting.items() if one.path == preferred} or fitting
+    if len(fitting) == 1:
+        ((name, profile),) = fitting.items()
+        return ChosenPlatform(profile, f"platform {name}: {_why(profile, own, present, path)}")
+    raise _refusal(fitting, considered, present, path)
+
+
+def _own_platforms() -> dict[str, PlatformProfile]:
+    """The user's own by name; a file that does not load is none (``platforms list`` says what it lacks)."""
+    found = {}
+    for name in list_own_platforms():
+        try:
+            found[name] = load_platform(name)
+        except UsageError:
+            continue
+    return found
+
+
+def _fits(profile: PlatformProfile, present: GpuIdentity | None, path: StorePath | None) -> bool:
+    if path is not None and profile.path != path:
+        return False
+    return present is None or compare(profile.gpu.identity, present, profile.path).same
+
+
+def _why(
+    profile: PlatformProfile,
+    own: Mapping[str, PlatformProfile],
+    present: GpuIdentity | None,
+    path: StorePath | None,
+) -> str:
+    whose = "your own"
+    if profile.provenance.replayed_from is not None:
+        whose = f"replayed from the recording {profile.provenance.replayed_from}, of {profile.gpu.name}"
+    if len(own) == 1:
+        reason = "the only one of yours"
+    elif present is not None:
+        reason = f"calibrated on this GPU, path {profile.path}"
+    else:
+        reason = f"the only one that fits path {path}" if path else "the only one that was measured"
+    unknown = compare(profile.gpu.identity, present, profile.path).unknown if present else ()
+    unsure = f"; not known of one of the two GPUs, so not compared: {', '.join(unknown)}" if unknown else ""
+    return f"{whose}, {reason}{unsure}"
+
+
+def _refusal(
+    fitting: Mapping[str, PlatformProfile],
+    considered: Mapping[str, PlatformProfile],
+    present: GpuIdentity | None,
+    path: StorePath | None,
+) -> UsageError:
+    on = f" on path '{path}'" if path else ""
+    if fitting:
+        listed = ", ".join(f"{name} ({one.gpu.name}, {one.path})" for name, one in fitting.items())
+        return UsageError(
+            f"which platform? {len(fitting)} of your own fit{on}: {listed}", "name one with --platform"
+        )
+    every = ", ".join(list_platforms())
+    flag = f" --path {path}" if path else ""
+    hint = f"calibrate this machine: xstage-tune calibrate{flag}; or name one with --platform: {every}"
+    if not considered:
+        return UsageError("no platform is named, and you have calibrated none", hint)
+    if present is None:
+        listed = ", ".join(f"{name} ({one.path})" for name, one in considered.items())
+        return UsageError(f"no platform is named, and none of your own fits{on}: {listed}", hint)
+    listed = "; ".join(f"{name}: {_misfit(one, present)}" for name, one in considered.items())
+    return UsageError(
+        f"no platform is named, and none of your own is of this GPU, {present.name}{on}: {listed}", hint
+    )
+
+
+def _misfit(profile: PlatformProfile, present: GpuIdentity) -> str:
+    differences = compare(profile.gpu.identity, present, profile.path).words()
+    return differences or f"path {profile.path}"
