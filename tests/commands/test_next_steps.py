@@ -80,7 +80,7 @@ def test_a_calibration_points_to_commands_on_the_profile_it_wrote(
         steps = steps_in(run.stderr)
         assert steps
         for step in steps:
-            load_platform(step[step.index("-p") + 1])
+            load_platform(step[step.index("-p") + 1] if "-p" in step else step[-1])
     assert "here.toml" in elsewhere.stderr
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from xstage_tune.audit.figures import Basis, Figure, derived
-from xstage_tune.configs.architecture import compute_of
+from xstage_tune.configs.architecture import compute_of, unmeasured_compute
 from xstage_tune.configs.schema import AttentionConfig, MegaMoeConfig
 from xstage_tune.devices import tile_times
 from xstage_tune.model.checks import NS_PER_S
@@ -57,6 +57,8 @@ def moe_times(
         from_memory = times.fill_ns + weight_bytes / memory_bytes_per_s * NS_PER_S
         limit = "compute or L2 loads" if from_l2 >= from_memory else "weight loads from memory"
         origin = f"{limit} of a {tile_tokens} x {config.block_n} x {depth} tile at the platform's rates"
+        if unmeasured_compute(platform):
+            origin += " (compute: datasheet)"
         return Figure(max(from_l2, from_memory), Basis.ASSUMED, origin)
 
     return MoeTimes(mainloop(layer.linear1_shape[1]), mainloop(layer.linear2_shape[1]))
@@ -77,6 +79,8 @@ def q_loop_times(
         sigma_ns = tile_times.measured_sigma_ns(tile, config)
         if (tile.block_m, tile.block_n, tile.head_dim) == shape and sigma_ns == times.kv_tile_ns:
             basis, origin = Basis.MEASURED, tile.source
+    if unmeasured_compute(platform):
+        basis, origin = Basis.ASSUMED, f"compute: datasheet; {origin}"
     cover = Figure(times.cover_ns, max(basis, Basis.DERIVED), "G_QK, the first product of a KV tile")
     if config.output_staging == "alias-q":
         cover = Figure(0.0, Basis.DERIVED, "the output holds Q's buffer, so the next tile waits")

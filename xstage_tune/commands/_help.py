@@ -104,6 +104,10 @@ COMMANDS = {
         "Write a template of a platform.",
         ("xstage-tune platforms new my-node", "xstage-tune platforms new my-node -o my-node.toml"),
     ),
+    "platforms gpu": CommandHelp(
+        "Write a template of what a platform's GPU computes.",
+        ("xstage-tune platforms gpu my-node", "xstage-tune platforms gpu my-node -o my-gpu.toml"),
+    ),
     "platforms path": CommandHelp(
         "Print the folder of your own platforms.",
         ("xstage-tune platforms path", 'ls "$(xstage-tune platforms path)"'),

@@ -24,6 +24,7 @@ _FIRST_WORKLOAD = "megamoe/deepseek-v4-flash"
 
 def after_calibration(calibration: StoredCalibration, profile: Path) -> None:
     """``profile``: the file written."""
+    from xstage_tune.configs.architecture import unmeasured_compute
     from xstage_tune.platforms.loader import user_platforms_dir
 
     platform = calibration.result.platform
@@ -31,8 +32,13 @@ def after_calibration(calibration: StoredCalibration, profile: Path) -> None:
     done = f"calibrated {chosen}: T0, R and Q of the path {platform.path}"
     on_it = ("-w", _FIRST_WORKLOAD, "-p", chosen)
     if platform.compute is None:  # nothing to predict mainloops from
-        _say(done, ("run a schedule on it", ("emulate", *on_it)))
+        lacks = (
+            f"{platform.gpu.name} has no compute section, so audit, search and emulate cannot predict on it"
+        )
+        _say(f"{done}; {lacks}", ("a template of the section, to fill in", ("platforms", "gpu", chosen)))
         return
+    if unmeasured := unmeasured_compute(platform):
+        done += f"; {unmeasured}"
     _say(done, ("will it stall?", ("audit", *on_it)), ("find its best config", ("search", *on_it)))
 
 

@@ -1,7 +1,8 @@
-"""``platforms list|show|new|path``: the calibrated platforms that this installation knows."""
+"""``platforms list|show|new|gpu|path``: the calibrated platforms that this installation knows."""
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -79,6 +80,27 @@ def new(name: NameArgument, output: NewFileOption = None, force: ForceOption = F
     path = target_of(name, output, user_platforms_dir(), list_platforms(), force)
     write_text(path, text, force=force)
     show_written(path, f"xstage-tune platforms show {as_argument(name, output)}")
+
+
+@app.command()
+def gpu(
+    platform: Annotated[
+        str,
+        typer.Argument(metavar="NAME|FILE.toml", help="Platform of the GPU.", autocompletion=platform_names),
+    ],
+    output: NewFileOption = None,
+    force: ForceOption = False,
+) -> None:
+    """Write a commented template of the compute section of a platform's GPU, where none is shipped."""
+    from xstage_tune.files import write_text
+    from xstage_tune.platforms.gpu_template import gpu_file_name, gpu_template
+    from xstage_tune.platforms.gpus import user_gpus_dir
+    from xstage_tune.platforms.loader import load_platform
+
+    profile = load_platform(platform)
+    path = target_of(gpu_file_name(profile.gpu), output, user_gpus_dir(), {}, force)
+    write_text(path, gpu_template(profile.gpu), force=force)
+    show_written(path, f"xstage-tune platforms show {shlex.quote(platform)}")
 
 
 @app.command("path")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from xstage_tune.errors import UsageError
+from xstage_tune.platforms.loader import list_platforms
 from xstage_tune.platforms.schema import Compute, PlatformProfile
 
 
@@ -63,8 +64,20 @@ def compute_of(platform: PlatformProfile) -> Compute:
         UsageError: it has none.
     """
     if platform.compute is None:
+        file = list_platforms().get(platform.name)
         raise UsageError(
-            f"platform '{platform.name}' has no compute section",
-            "add [compute] with the GPU's rates and limits to it, as in platform h200-host (platforms show)",
+            f"platform '{platform.name}'{f' ({file})' if file else ''} has no compute section, and none is "
+            f"known of its GPU, {platform.gpu.name}: nothing tells how long a tile takes",
+            f"write one: xstage-tune platforms gpu {platform.name} makes a template to fill in",
         )
     return platform.compute
+
+
+def unmeasured_compute(platform: PlatformProfile) -> str | None:
+    """That tile times rest on published figures, in words; None where they were measured."""
+    if platform.compute is None or platform.compute.origin == "measured":
+        return None
+    return (
+        f"compute: datasheet; rates and tile times of {platform.gpu.name} are published figures or derived "
+        "from them, not measured"
+    )

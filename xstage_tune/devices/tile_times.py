@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from xstage_tune.configs.architecture import architecture_of, compute_of
+from xstage_tune.configs.architecture import architecture_of, compute_of, unmeasured_compute
 from xstage_tune.configs.attention_budget import WARPGROUP_ROWS
 from xstage_tune.configs.schema import AttentionConfig, KernelConfig, MegaMoeConfig
 from xstage_tune.errors import UsageError
@@ -197,6 +197,16 @@ def paced_part_of_q_loop(head_dim: int) -> float:
     """
     stores = WARPGROUP_ROWS * head_dim * OUTPUT_BYTES // _STORE_INSTRUCTION_BYTES
     return 1.0 - 1.0 / stores
+
+
+def assumed_times(config: KernelConfig, workload: Workload, platform: PlatformProfile) -> str | None:
+    """What the time of a config's tile rests on that nobody measured, in words; None for nothing.
+
+    Raises:
+        UsageError: as :func:`attention_tile_times`.
+    """
+    found = (unmeasured_compute(platform), scaled_from(config, workload, platform))
+    return "; ".join(filter(None, found)) or None
 
 
 def scaled_from(config: KernelConfig, workload: Workload, platform: PlatformProfile) -> str | None:

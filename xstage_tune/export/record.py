@@ -60,6 +60,8 @@ class PlatformIdentity(Strict):
     path: StorePath
     #: The GPU that the platform was calibrated on; exports of before it was told apart have its name alone.
     gpu_identity: GpuIdentity | None = None
+    #: Whether the times of its tiles, by which the search predicts and bounds, were measured.
+    compute_origin: Literal["measured", "datasheet"] | None = None
     #: How the GPU that ran the configs differs from it, where the platform was forced on that GPU.
     other_gpu: str | None = None
 

@@ -158,6 +158,7 @@ def study_history(
             architecture=platform.gpu.architecture,
             path=platform.path,
             gpu_identity=platform.gpu.identity,
+            compute_origin=platform.compute.origin if platform.compute else None,
             other_gpu=study.device.partition(OTHER_GPU)[2] or None,
         ),
         schedule_model=(

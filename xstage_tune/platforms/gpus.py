@@ -5,7 +5,7 @@ A calibration of a GPU's links measures nothing of its compute, so profiles take
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,11 +18,11 @@ from xstage_tune.platforms.identity import (
     GpuIdentity,
     compare_gpus,
     form_factor_in,
-    is_slice_name,
 )
 from xstage_tune.platforms.schema import Compute
 from xstage_tune.profile_files import check_profile, find_profiles, read_profile
 from xstage_tune.profile_types import Strict
+from xstage_tune.user_folders import data_folder
 
 if TYPE_CHECKING:
     from xstage_tune.devices.base import StorePath
@@ -42,25 +42,28 @@ class KnownGpu(Strict):
         return (self.gpu.name, *self.aliases)
 
 
+def user_gpus_dir() -> Path:
+    """Where a user's own sections are found; it may not exist."""
+    return data_folder() / "gpus"
+
+
 def known_gpus() -> tuple[KnownGpu, ...]:
-    """The shipped ones.
+    """The user's own, then the shipped ones.
 
     Raises:
         UsageError: a file breaks the schema.
     """
-    return _read(data_dir("profiles") / "gpus")
+    return (*_read(user_gpus_dir()), *_shipped())
 
 
 def known_compute(gpu: GpuIdentity) -> Compute | None:
-    """The compute section of exactly this GPU; None where none is known.
+    """The compute section of exactly this GPU, the user's own first; None where none is known.
 
-    A MIG slice gets none: it has a part of a GPU's SMs and of its memory.
+    A MIG slice gets none of the whole GPU: it has a part of its SMs and of its memory, and another name.
 
     Raises:
         UsageError: a file breaks the schema.
     """
-    if gpu.mig or is_slice_name(gpu.name):
-        return None
     return next((known.compute for known in known_gpus() if compare(known.gpu, gpu).same), None)
 
 
@@ -76,7 +79,11 @@ def form_factor_of(name: str) -> FormFactor | None:
     return form_factor_in(name) or next(known, None)
 
 
-@lru_cache(maxsize=4)
+@cache
+def _shipped() -> tuple[KnownGpu, ...]:
+    return _read(data_dir("profiles") / "gpus")
+
+
 def _read(folder: Path) -> tuple[KnownGpu, ...]:
     files = find_profiles((folder,)).values()
     return tuple(check_profile(KnownGpu, read_profile(file), str(file)) for file in files)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from xstage_tune.assets import data_dir
 from xstage_tune.errors import UsageError
+from xstage_tune.platforms.gpus import known_compute
 from xstage_tune.platforms.schema import PlatformProfile, surely_above
 from xstage_tune.profile_files import (
     check_profile,
@@ -42,6 +43,8 @@ def list_own_platforms() -> dict[str, Path]:
 def load_platform(name_or_path: str) -> PlatformProfile:
     """Load a shipped or the user's own profile by name, or any profile by a path ending in ``.toml``.
 
+    One without a compute section gets that of its GPU, where it is known.
+
     Raises:
         UsageError: no such profile, or its file breaks the schema.
     """
@@ -49,6 +52,8 @@ def load_platform(name_or_path: str) -> PlatformProfile:
     profile = check_profile(PlatformProfile, read_profile(path), str(path))
     if problems := list(_implausible(profile)):
         raise file_error(str(path), problems, "correct the file, or calibrate again: xstage-tune calibrate")
+    if profile.compute is None:
+        return profile.model_copy(update={"compute": known_compute(profile.gpu.identity)})
     return profile
 
 

@@ -354,8 +354,10 @@ class AttentionTile(Grown):
     source: Source = ""
 
 
-class Compute(Strict):
+class Compute(Grown):
     """What turns the shape of a tile into its time, and the limits that a tile must fit."""
+
+    gained = ("origin",)
 
     tensor: tuple[TensorRate, ...] = Field(
         min_length=1, description="Tensor Core rates, one entry an operand type"
@@ -379,6 +381,11 @@ class Compute(Strict):
         0,
         description="Accumulator memory of an SM beside its registers (TMEM), in bytes; 0 for none",
         examples=[0],
+    )
+    origin: Literal["measured", "datasheet"] = Field(
+        "measured",
+        description="Whether rates and tile times were measured on this GPU, or come from published figures",
+        examples=["datasheet"],
     )
     source: Source = ""
 
@@ -461,7 +468,7 @@ class PlatformProfile(Strict):
     provenance: Provenance = Field(description="Who measured the numbers, when and with what")
 
     def figures(self) -> PlatformProfile:
-        """The profile without what only tells its GPU from others: two of equal figures give equal results.
+        """The profile without what tells its GPU from others: two of equal figures give equal results.
 
         Studies and recordings know a profile by these.
         """

@@ -15,6 +15,7 @@ from xstage_tune.audit.finite_run import MOST_EXPOSED
 from xstage_tune.audit.moe import MoeAudit
 from xstage_tune.audit.prediction import SchedulePrediction
 from xstage_tune.audit.run import Audit
+from xstage_tune.configs.architecture import compute_of, unmeasured_compute
 from xstage_tune.configs.loader import config_keys
 from xstage_tune.configs.schema import AttentionConfig, MegaMoeConfig
 from xstage_tune.report.format import byte_count, duration, percent, rate
@@ -52,6 +53,7 @@ def audit_json(audit: Audit, overrides: Sequence[str] = ()) -> dict[str, Any]:
     basis: dict[str, dict[str, str]] = {}
     return {
         "workload": audit.workload.name,
+        "compute_origin": compute_of(audit.platform).origin,
         "workload_keys": audit.workload.model_dump(mode="json", exclude_none=True),
         "workload_overrides": list(overrides),
         "platform": audit.platform.name,
@@ -272,6 +274,7 @@ def _predictions(audit: Audit) -> TableData:
     undefined = any(p.hiding_ratio is None for p in audit.predicted.values())
     notes = (
         f"steady state, of bursts that stay aligned; {weakest.label}",
+        *filter(None, (unmeasured_compute(audit.platform),)),
         *_finite_notes(audit),
         *_sender_notes(audit),
         "hiding ratio: against a serial transfer of the same bytes at R"

@@ -9,6 +9,7 @@ from itertools import pairwise
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from xstage_tune.configs.architecture import unmeasured_compute
 from xstage_tune.platforms.schema import Arbitration, CapacityLaw, PlatformProfile
 from xstage_tune.report.format import ABSENT, byte_count, duration, factor, id_ranges, percent, plain, rate
 from xstage_tune.report.tables import Column, TableData, render_table
@@ -92,6 +93,10 @@ def _headline(platform: PlatformProfile) -> TableData:
             f"{duration(control.issue_ns)} at K = {control.producers}, B = {byte_count(control.burst_bytes)};"
             f" varies by {percent(100 * control.gap_spread)} over the gaps",
         ))  # fmt: skip
+    if platform.compute is None:
+        rows.append(("compute", f"not known of {gpu.name}: audit and search need it"))
+    elif unmeasured := unmeasured_compute(platform):
+        rows.append(("compute", unmeasured.removeprefix("compute: ")))
     notes = (platform.description,) if platform.description else ()
     return TableData(f"Platform {platform.name}", (Column("quantity"), Column("value")), tuple(rows), notes)
 

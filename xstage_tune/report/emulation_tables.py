@@ -8,7 +8,9 @@ from operator import attrgetter
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from xstage_tune.configs.architecture import unmeasured_compute
 from xstage_tune.configs.schema import AttentionConfig, KernelConfig, MegaMoeConfig
+from xstage_tune.devices.fused_launch import GivenTimes
 from xstage_tune.devices.skeleton_figures import LaunchFigures, median_of
 from xstage_tune.emulation.cases import WITHOUT_STORES
 from xstage_tune.emulation.request import EmulationRequest
@@ -207,6 +209,8 @@ def _notes(result: EmulationResult) -> tuple[str, ...]:
     notes = [f"{_tile_words(request.config)}; medians of {request.repeats} repeats in rotated order"]
     if request.other_gpu:
         notes.append(other_gpu_words(request.platform, request.other_gpu))
+    if (unmeasured := unmeasured_compute(request.platform)) and request.given == GivenTimes():
+        notes.append(unmeasured)
     if isinstance(request.config, AttentionConfig):
         notes.append("until the last store is accepted; a kernel ends when it has arrived (profile, search)")
         if request.config.paces_stores:

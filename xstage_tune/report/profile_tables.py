@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from xstage_tune.configs.architecture import unmeasured_compute
 from xstage_tune.devices.attention_profiles import (
     IMPLEMENTATIONS,
     RECORDING,
@@ -290,6 +291,7 @@ def _sweep_notes(result: ProfileResult) -> Iterator[str]:
     if result.request.predicted:
         yield _coupled_note()
         yield _platform_note(result)
+        yield from filter(None, (unmeasured_compute(result.request.platform),))
 
 
 def _point_notes(point: PointResult) -> Iterator[str]:

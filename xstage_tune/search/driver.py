@@ -34,7 +34,7 @@ from optuna.trial import TrialState
 from xstage_tune.configs.resources import check_config
 from xstage_tune.configs.schema import KernelConfig
 from xstage_tune.devices.kernels import KernelDevice, KernelRun
-from xstage_tune.devices.tile_times import scaled_from
+from xstage_tune.devices.tile_times import assumed_times
 from xstage_tune.errors import DeviceError, FindingError, RunInterrupted
 from xstage_tune.interrupts import held_back, stop_if_asked
 from xstage_tune.progress import Progress, phase
@@ -401,7 +401,7 @@ class _Search:
             failed=len(candidates.failed),
             cuts=describe_cuts(space, candidates),
             stopped=stopped,
-            assumed=scaled_from(answer.best.config, self._request.workload, self._request.platform),
+            assumed=assumed_times(answer.best.config, self._request.workload, self._request.platform),
             no_default=self._no_default,
             failures=grouped((space.configs[i], reason) for i, reason in candidates.failed.items()),
             below_bound=len(below),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from xstage_tune.devices.kernels import Objective
-from xstage_tune.devices.tile_times import scaled_from
+from xstage_tune.devices.tile_times import assumed_times
 from xstage_tune.errors import UsageError
 from xstage_tune.platforms.schema import PlatformProfile
 from xstage_tune.search.answer import choose_answer
@@ -90,7 +90,7 @@ def _best_so_far(store: Store, study: Study, platform: PlatformProfile) -> Searc
         failed=len(failed),
         cuts=describe_cuts(space, candidates),
         stopped=f"unfinished: {state}",
-        assumed=scaled_from(answer.best.config, workload, platform),
+        assumed=assumed_times(answer.best.config, workload, platform),
         no_default=no_default,
         failures=grouped(failed.items()),
         below_bound=len(below),
