@@ -85,6 +85,37 @@ def test_stages_fill_what_the_rest_leaves() -> None:
     assert not check_config(over, moe(), BLACKWELL).feasible
 
 
-def test_a_shape_that_no_tile_divides_is_refused_with_the_limit() -> None:
-    with pytest.raises(UsageError, match="no default config on 'paper-nvlink5': 2\\*intermediate = 1000"):
+def test_a_layer_that_no_width_divides_has_a_default_of_partial_tiles() -> None:
+    """2,880 columns are 22.5 tiles of 128, and 45 of 64: an odd number, which pairs of CTAs do not share."""
+    layer = moe(hidden=2880, intermediate=2880)
+    config = default_config(layer, BLACKWELL)
+    assert isinstance(config, MegaMoeConfig)
+    assert config.block_n == 128
+    assert check_config(config, layer, BLACKWELL).feasible
+    unpaired = default_config(layer, hopper())
+    assert isinstance(unpaired, MegaMoeConfig)
+    assert unpaired.block_n == 64  # divides it, where CTAs are not paired
+
+
+@pytest.mark.parametrize("platform", [BLACKWELL, hopper()], ids=lambda platform: platform.name)
+@pytest.mark.parametrize("precision", ["bf16", "w8a8", "w4a8"])
+@pytest.mark.parametrize(("hidden", "intermediate"), [(64, 32), (320, 96), (1056, 544), (2080, 1120)])
+def test_every_layer_of_whole_16_byte_rows_has_a_default(
+    platform: PlatformProfile, precision: str, hidden: int, intermediate: int
+) -> None:
+    layer = moe(hidden=hidden, intermediate=intermediate, precision=precision)
+    for config in (default_config(layer, platform), *heuristic_configs(layer, platform).values()):
+        assert check_config(config, layer, platform).feasible
+
+
+def test_a_layer_that_no_config_can_run_is_refused_with_what_to_pad_it_to() -> None:
+    with pytest.raises(UsageError, match=r"no config of 'test/moe' can run .*intermediate = 500") as caught:
         default_config(moe(intermediate=500), BLACKWELL)
+    assert "pad it to 512" in caught.value.message
+
+
+@pytest.mark.parametrize("head_dim", [8, 40, 72, 96, 112, 192, 256, 320, 512])
+def test_an_attention_has_a_default_wherever_a_tile_fits(head_dim: int) -> None:
+    """No head dim is built in for Blackwell; large ones leave room for small tiles alone."""
+    config = default_config(attention(head_dim=head_dim), BLACKWELL)
+    assert check_config(config, attention(head_dim=head_dim), BLACKWELL).feasible

@@ -153,9 +153,10 @@ def test_an_aliased_output_must_fit_the_buffer_it_takes_over() -> None:
 @pytest.mark.parametrize(
     ("config", "layer", "message"),
     [
-        ({"block_n": 192}, {}, "2*intermediate = 1024 is not a multiple of block_n = 192"),
-        ({}, {"hidden": 1408}, "hidden = 1408 makes 11 N-tiles of 128: not a multiple of the 2 CTAs"),
-        ({"block_k": 96}, {}, "hidden = 1024 is not a multiple of block_k = 96"),
+        ({}, {"hidden": 1032}, "hidden = 1032: a row of w8a8 weights is no whole number of 16-byte units"),
+        ({}, {"hidden": 1040, "precision": "w4a8"}, "pad it to 1056"),
+        ({}, {"intermediate": 513}, "intermediate = 513"),
+        ({"block_k": 96}, {}, "block_k = 96 is no whole number of operand rows of 128 bytes"),
         ({"block_n": 32}, {}, "block_n = 32 is not a multiple of the MMA's 64 rows"),
         ({"block_m": 100}, {}, "block_m = 100 is not a multiple of 16 up to 256"),
         ({"block_m": 272}, {}, "block_m = 272 is not a multiple of 16 up to 256"),
@@ -188,10 +189,13 @@ def test_the_last_warpgroup_that_fits_a_cta_on_blackwell() -> None:
         require_feasible(megamoe_config(epilogue_warps=32), moe(), BLACKWELL)
 
 
-def test_odd_n_tiles_run_where_ctas_are_not_paired() -> None:
-    config = megamoe_config(block_m=128)
-    assert limits(config, moe(hidden=1408), BLACKWELL) == {"divisibility"}
-    assert limits(config, moe(hidden=1408), hopper()) == set()
+@pytest.mark.parametrize("platform", [BLACKWELL, hopper()], ids=["blackwell", "hopper"])
+@pytest.mark.parametrize(
+    "layer", [{"hidden": 1408}, {"hidden": 2880, "intermediate": 2880}, {"hidden": 1040, "intermediate": 528}]
+)
+def test_tiles_may_be_partial(platform: PlatformProfile, layer: dict[str, int]) -> None:
+    for block_n in (64, 128):
+        assert limits(megamoe_config(block_m=128, block_n=block_n), moe(**layer), platform) == set()
 
 
 def test_the_message_of_a_refused_config_has_the_numbers() -> None:

@@ -239,7 +239,7 @@ def test_a_suite_prints_rows_and_a_summary(run_cli: RunCli, monkeypatch: pytest.
         (("--workload", ATTENTION, "--set", "tokens=2000000000"), 2, "more than the 20,000,000 that a"),
         (("--workload", FLASH, "--set", "experts=250"), 2, "experts = 250 is not divisible by ep_degree = 8"),
         (("--workload", FLASH, "--set", "remote_fraction=nan"), 2, "remote_fraction = nan"),
-        (("--workload", FLASH, "--set", "hidden=4160"), 2, "hidden = 4160 is not a multiple of block_n"),
+        (("--workload", FLASH, "--set", "hidden=4161"), 2, "hidden = 4161: a row of w8a8 weights"),
         (("--workload", ATTENTION, "--set", "heads=30"), 2, "heads = 30 is not divisible by degree = 8"),
         (("--workload", ATTENTION, "--resume", "stu-1"), 4, "no store at"),
     ],

@@ -27,6 +27,8 @@ MOE_SHAPES = {
     "mimo-v2.5": (4096, 2048, 256, 8, 0),
     "mixtral-8x7b": (4096, 14336, 8, 2, 0),
     "dit-moe-g-2": (1408, 5632, 16, 2, 2),
+    "gpt-oss-120b": (2880, 2880, 128, 4, 0),
+    "gpt-oss-20b": (2880, 2880, 32, 4, 0),
 }
 #: heads, head dim, tokens, local heads at degree 8
 ATTENTION_SHAPES = {

@@ -21,6 +21,7 @@ from xstage_tune.audit.tile_times import MoeTimes, moe_times
 from xstage_tune.configs.architecture import architecture_of
 from xstage_tune.configs.defaults import usual_lead_rows
 from xstage_tune.configs.schema import MegaMoeConfig
+from xstage_tune.configs.tiling import linear_tiles
 from xstage_tune.model import moe
 from xstage_tune.platforms.schema import PlatformProfile
 from xstage_tune.workloads.routing import busiest_rank, local_tokens_per_expert
@@ -83,7 +84,7 @@ def audit_moe(
         UsageError: the platform lacks what the audit needs.
     """
     rank = _Rank.of(layer, config.block_m)
-    l1_tiles, l2_tiles = layer.linear1_shape[0] // config.block_n, layer.hidden // config.block_n
+    l1_tiles, l2_tiles = (one.count for one in linear_tiles(config, layer, architecture_of(platform)))
     tile_tokens = min(config.block_m, rank.most_tokens)
     producers = min(_sms(platform), rank.rows * l2_tiles)
     burst = burst_terms(platform, config.store_flavour, producers, _combine_tile(layer, tile_tokens, config))

@@ -6,10 +6,11 @@ from math import ceil
 
 from xstage_tune.configs.architecture import Architecture, architecture_of, compute_of
 from xstage_tune.configs.attention_budget import HEAD_DIM_LIMIT
-from xstage_tune.configs.megamoe_budget import OPERAND_SWIZZLE_BYTES, stage_bytes
+from xstage_tune.configs.megamoe_budget import OPERAND_SWIZZLE_BYTES, ROW_LIMIT, stage_bytes
 from xstage_tune.configs.resources import check_config
 from xstage_tune.configs.schema import AttentionConfig, KernelConfig, MegaMoeConfig, Schedule, ScheduleKind
 from xstage_tune.configs.static_schedules import wave_experts
+from xstage_tune.configs.tiling import linear_tiles, padded_columns
 from xstage_tune.devices.base import StoreFlavour
 from xstage_tune.errors import UsageError
 from xstage_tune.model.moe import lead_knee_rows
@@ -21,6 +22,8 @@ from xstage_tune.workloads.schema import MoeWorkload, Workload
 _BLOCK_M = (16, 32, 64, 96, 128, 192)
 #: Widths of N-tiles, the usual one first.
 _BLOCK_N = (128, 64, 256)
+#: Rows and KV rows of an attention tile, the usual ones first.
+_ATTENTION_TILES = ((128, 128), (128, 64), (64, 64), (64, 32))
 _STAGING_DEPTH = 2
 _EPILOGUE_WARPS = 8
 _MOST_STAGES = 8
@@ -32,8 +35,9 @@ def default_config(workload: Workload, platform: PlatformProfile) -> KernelConfi
     MoE: the expert-wave schedule that the paper compares with, with DeepGEMM's static choices: the fewest
     tokens a row that hold the mean tokens of an expert, 128 columns, a 128-byte depth, two staged tiles, as
     many stages as fit, and the fewest experts a wave whose Linear-1 tiles fill all SMs twice, rounded up to
-    a divisor of the local experts. Attention: 128x128 tiles with two KV stages, the output in V's buffer,
-    heads in turn, as FlashAttention does.
+    a divisor of the local experts. Where 128 columns do not divide the layer, 64 or 256 that do; where none
+    does, 128 with partial tiles. Attention: 128x128 tiles with two KV stages, the output in V's buffer, heads
+    in turn, as FlashAttention does; smaller ones where those do not fit.
 
     Raises:
         UsageError: no such config fits the shapes or the platform; says which limit binds.
@@ -41,7 +45,7 @@ def default_config(workload: Workload, platform: PlatformProfile) -> KernelConfi
     if isinstance(workload, MoeWorkload):
         base = _megamoe_base(workload, platform)
         return base.model_copy(update={"schedule": schedule_of_kind("wave", base, workload, platform)})
-    return _first_feasible([_attention(128, n, platform) for n in (128, 64)], workload, platform)
+    return _first_feasible([_attention(m, n, platform) for m, n in _ATTENTION_TILES], workload, platform)
 
 
 def heuristic_configs(workload: Workload, platform: PlatformProfile) -> dict[str, KernelConfig]:
@@ -118,6 +122,8 @@ def _megamoe_base(workload: MoeWorkload, platform: PlatformProfile) -> MegaMoeCo
     block_m = next((m for m in _BLOCK_M if m >= tokens), _BLOCK_M[-1])
     smaller = [m for m in reversed(_BLOCK_M) if m <= block_m]
     candidates = [_megamoe(m, n, workload, platform, architecture) for n in _BLOCK_N for m in smaller]
+    # Partial tiles only where no width divides the layer; the depth of a stage has no alternative.
+    candidates.sort(key=lambda config: padded_columns(config.block_n, workload, architecture) != "")
     chosen = _first_feasible(candidates, workload, platform)
     assert isinstance(chosen, MegaMoeConfig)
     return chosen
@@ -147,7 +153,7 @@ def _experts_per_wave(config: MegaMoeConfig, workload: MoeWorkload, platform: Pl
         local_experts=workload.local_experts,
         tokens_per_expert=local_tokens_per_expert(workload, busiest_rank(workload)).mean(),
         block_m=config.block_m,
-        linear1_tiles=workload.linear1_shape[0] // config.block_n,
+        linear1_tiles=linear_tiles(config, workload, architecture_of(platform))[0].count,
         sms=platform.gpu.sm_count,
     )
 
@@ -170,12 +176,13 @@ def _first_feasible(
         if check_config(config, workload, platform).feasible:
             return config
     problem = check_config(candidates[0], workload, platform).violations[0]
-    if problem.limit_name == HEAD_DIM_LIMIT:
+    if problem.limit_name in (HEAD_DIM_LIMIT, ROW_LIMIT):
+        other = "pad the matrices, with --set" if problem.limit is None else f"--set head_dim={problem.limit}"
         raise UsageError(
             f"no config of '{workload.name}' can run on '{platform.name}': {problem.message}",
-            f"--set head_dim={problem.limit}, or take another platform",
+            f"{other}, or take another platform",
         )
     raise UsageError(
         f"workload '{workload.name}' has no default config on '{platform.name}': {problem.message}",
-        "give a shape that tiles divide, or another platform",
+        "xstage-tune search needs none; its answer is --config study:latest",
     )

@@ -12,11 +12,15 @@ from math import ceil
 from xstage_tune.configs.architecture import Architecture
 from xstage_tune.configs.budget import Budget, Term, Violation
 from xstage_tune.configs.schema import MegaMoeConfig
+from xstage_tune.configs.tiling import ROW_UNIT_BYTES
 from xstage_tune.platforms.schema import Compute
 from xstage_tune.workloads.schema import OUTPUT_BYTES, MoeWorkload
 
 #: Row of an operand buffer in shared memory: block_k is one or more of them.
 OPERAND_SWIZZLE_BYTES = 128
+
+#: Of the workload, so that a violation is one of every config.
+ROW_LIMIT = "rows of 16 bytes"
 
 _CTA_THREADS = 1024  # CUDA's most, on every architecture
 _WARP_THREADS = 32
@@ -63,18 +67,12 @@ def _math_warpgroups(config: MegaMoeConfig) -> int:
 def megamoe_rules(
     config: MegaMoeConfig, workload: MoeWorkload, architecture: Architecture
 ) -> Iterator[Violation]:
-    """Rules of shape: what must divide what, and the instruction's own limits."""
-    for name, columns in (("2*intermediate", workload.linear1_shape[0]), ("hidden", workload.hidden)):
-        if columns % config.block_n:
-            yield _divisibility(f"{name} = {columns} is not a multiple of block_n = {config.block_n}")
-        elif columns // config.block_n % architecture.cta_group:
-            yield _divisibility(
-                f"{name} = {columns} makes {columns // config.block_n} N-tiles of {config.block_n}: "
-                f"not a multiple of the {architecture.cta_group} CTAs of a pair"
-            )
-    for name, depth in (("hidden", workload.hidden), ("intermediate", workload.intermediate)):
-        if depth % config.block_k:
-            yield _divisibility(f"{name} = {depth} is not a multiple of block_k = {config.block_k}")
+    """Rules of shape: whole units of rows, and the instruction's own limits; tiles may be partial."""
+    yield from _row_rules(workload)
+    if config.block_k * workload.activation_bytes % OPERAND_SWIZZLE_BYTES:
+        yield _mma_shape(
+            f"block_k = {config.block_k} is no whole number of operand rows of {OPERAND_SWIZZLE_BYTES} bytes"
+        )
     if config.block_n % architecture.mma_m:
         yield _mma_shape(
             f"block_n = {config.block_n} is not a multiple of the MMA's {architecture.mma_m} rows"
@@ -92,6 +90,29 @@ def megamoe_rules(
             "schedule", f"experts_per_wave = {wave} of {workload.local_experts} local experts",
             wave, workload.local_experts,
         )  # fmt: skip
+
+
+def _row_rules(workload: MoeWorkload) -> Iterator[Violation]:
+    """Rows of matrices that TMA reads and epilogues store, whatever the config: whole 16-byte units."""
+    element_bytes = {
+        "weights": workload.weight_bytes,
+        "activations": workload.activation_bytes,
+        "outputs": OUTPUT_BYTES,
+    }
+    rows = (
+        ("hidden", workload.hidden, ("weights", "activations", "outputs")),
+        ("intermediate", workload.intermediate, ("weights", "activations")),
+    )
+    for name, elements, matrices in rows:
+        units = {matrix: ceil(ROW_UNIT_BYTES / element_bytes[matrix]) for matrix in matrices}
+        matrix = max(units, key=lambda one: units[one])
+        unit = units[matrix]
+        if elements % unit:
+            yield Violation(
+                ROW_LIMIT,
+                f"{name} = {elements}: a row of {workload.precision} {matrix} is no whole number of "
+                f"{ROW_UNIT_BYTES}-byte units; pad it to {unit * ceil(elements / unit)}",
+            )
 
 
 def _shared_terms(
@@ -146,10 +167,6 @@ def _threads(config: MegaMoeConfig, architecture: Architecture) -> Budget:
         Term("epilogue warps", config.epilogue_warps * _WARP_THREADS),
     )
     return Budget("threads of a CTA", "threads", _CTA_THREADS, terms)
-
-
-def _divisibility(message: str) -> Violation:
-    return Violation("divisibility", message)
 
 
 def _mma_shape(message: str) -> Violation:

@@ -12,6 +12,7 @@ from xstage_tune.configs.architecture import architecture_of
 from xstage_tune.configs.resources import require_feasible
 from xstage_tune.configs.schema import AttentionConfig, KernelConfig, MegaMoeConfig
 from xstage_tune.configs.schema import Schedule as ScheduleConfig
+from xstage_tune.configs.tiling import linear_tiles
 from xstage_tune.devices.base import StoreFlavour
 from xstage_tune.devices.simulator import megamoe_order as orders
 from xstage_tune.devices.simulator.attention import (
@@ -122,13 +123,17 @@ def order_schedule(schedule: ScheduleConfig) -> orders.Schedule:
 def moe_grid(config: MegaMoeConfig, workload: MoeWorkload, platform: PlatformProfile) -> orders.MoeGrid:
     """The tiles of the rank that receives most."""
     tokens = local_tokens_per_expert(workload, busiest_rank(workload))
+    architecture = architecture_of(platform)
+    linear1, linear2 = linear_tiles(config, workload, architecture)
     return orders.MoeGrid(
         tokens_per_expert=tuple(tokens.tolist()),
         block_m=config.block_m,
-        l1_tiles=workload.linear1_shape[0] // config.block_n,
-        l2_tiles=workload.linear2_shape[0] // config.block_n,
+        l1_tiles=linear1.count,
+        l2_tiles=linear2.count,
         sms=platform.gpu.sm_count,
-        cta_group=architecture_of(platform).cta_group,
+        cta_group=architecture.cta_group,
+        l1_extent=linear1.extent,
+        l2_extent=linear2.extent,
     )
 
 
@@ -161,7 +166,8 @@ def launch_tiles(workload: Workload, config: KernelConfig) -> int:
         splits = config.kv_splits if isinstance(config, AttentionConfig) else 1
         return workload.local_heads * -(-workload.tokens // config.block_m) * splits
     tokens = local_tokens_per_expert(workload, busiest_rank(workload))
-    row_tiles = (workload.linear1_shape[0] + workload.linear2_shape[0]) // config.block_n
+    shapes = (workload.linear1_shape, workload.linear2_shape)
+    row_tiles = sum(-(-columns // config.block_n) for columns, _ in shapes)
     return int((-(-tokens // config.block_m)).sum()) * row_tiles
 
 
@@ -255,6 +261,7 @@ def _mainloop_ns(
         block_n=times.block_n,
         weight_bytes=workload.weight_bytes,
         activation_bytes=workload.activation_bytes,
+        block_k=times.block_k,
     )
     depth = np.where(order.layer == orders.LINEAR1, workload.hidden, workload.intermediate)
     from_l2 = times.fill_ns + times.load_ns(grid.row_tokens[order.row], depth)

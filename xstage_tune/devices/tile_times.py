@@ -53,6 +53,7 @@ class MoeTileTimes:
     """What the tiles of a MegaMoE config take, for one token or for rows of given tokens.
 
     Args:
+        block_k: depth of a pipeline stage; depths are computed in whole ones.
         flop_per_ns: of one SM, with the tile's efficiency.
         efficiency: fraction of peak that full tiles reach.
         fill_ns: of every mainloop.
@@ -63,6 +64,7 @@ class MoeTileTimes:
     """
 
     block_n: int
+    block_k: int
     flop_per_ns: float
     efficiency: float
     fill_ns: float
@@ -74,7 +76,8 @@ class MoeTileTimes:
     def compute_ns(self, tokens: Ints, depth: Ints | int) -> Floats:
         """Tensor Core time of tiles of ``tokens`` rows, padded, over ``depth``."""
         padded = -(-tokens // ROW_GRANULARITY) * ROW_GRANULARITY
-        return np.asarray(2.0 * padded * self.block_n * depth / self.flop_per_ns, np.float64)
+        whole = -(-np.asarray(depth) // self.block_k) * self.block_k
+        return np.asarray(2.0 * padded * self.block_n * whole / self.flop_per_ns, np.float64)
 
     def load_ns(self, tokens: Ints, depth: Ints | int) -> Floats:
         """Time that their operands take from L2."""
@@ -107,6 +110,7 @@ def moe_tile_times(config: MegaMoeConfig, workload: MoeWorkload, platform: Platf
     in_flight = config.pipeline_stages * config.block_k * (config.block_m * token_bytes + weight_bytes)
     return MoeTileTimes(
         block_n=config.block_n,
+        block_k=config.block_k,
         flop_per_ns=rate.peak_flop_per_s * efficiency / platform.gpu.sm_count / 1e9,
         efficiency=efficiency,
         fill_ns=compute.tile_fill_ns,

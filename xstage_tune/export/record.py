@@ -83,7 +83,7 @@ class ScheduleModel(Strict):
     l1_mainloop_ns: Positive
     l2_mainloop_ns: Positive
     l1_handover_ns: Positive  # from the end of a Linear-1 mainloop until other SMs may read its output
-    tile_bytes: Finite  # remote bytes of a Linear-2 tile
+    tile_bytes: Finite  # remote bytes of a Linear-2 tile, mean over a row's
     drain_bytes_per_s: Positive
     capacity_bytes: Positive
     l1_weight_tile_bytes: Positive

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from xstage_tune.configs.architecture import architecture_of, compute_of
-from xstage_tune.configs.defaults import default_config, usual_lead_rows
+from xstage_tune.configs.defaults import schedule_of_kind, usual_lead_rows
 from xstage_tune.configs.schema import MegaMoeConfig
+from xstage_tune.configs.tiling import linear_tiles
 from xstage_tune.devices.tile_times import RAISE_NS, SIGNAL_NS, moe_tile_times
 from xstage_tune.export.record import ScheduleModel
 from xstage_tune.platforms.queries import capacity_bytes
@@ -23,20 +24,22 @@ def schedule_model(layer: MoeWorkload, platform: PlatformProfile, config: MegaMo
     group = architecture_of(platform).cta_group
     sms = platform.gpu.sm_count // group * group
     times = moe_tile_times(config, layer, platform)
-    (l1_columns, l1_depth), (l2_columns, l2_depth) = layer.linear1_shape, layer.linear2_shape
+    l1_tiles, l2_tiles = linear_tiles(config, layer, architecture_of(platform))
+    (_, l1_depth), (_, l2_depth) = layer.linear1_shape, layer.linear2_shape
+    tile_bytes = config.block_m * config.block_n * OUTPUT_BYTES * layer.combine_remote_fraction
     rows = np.array(config.block_m)
     return ScheduleModel(
         sms=sms,
-        l1_tiles=l1_columns // config.block_n,
-        l2_tiles=l2_columns // config.block_n,
+        l1_tiles=l1_tiles.count,
+        l2_tiles=l2_tiles.count,
         l1_mainloop_ns=float(times.mainloop_ns(rows, l1_depth)),
         l2_mainloop_ns=float(times.mainloop_ns(rows, l2_depth)),
         l1_handover_ns=times.epilogue_ns_per_token * config.block_m + RAISE_NS + SIGNAL_NS,
-        tile_bytes=config.block_m * config.block_n * OUTPUT_BYTES * layer.combine_remote_fraction,
+        tile_bytes=tile_bytes * l2_tiles.filled,
         drain_bytes_per_s=platform.drain.bytes_per_s,
         capacity_bytes=float(capacity_bytes(platform, config.store_flavour, sms)),
-        l1_weight_tile_bytes=config.block_n * l1_depth * layer.weight_bytes,
-        l2_weight_tile_bytes=config.block_n * l2_depth * layer.weight_bytes,
+        l1_weight_tile_bytes=config.block_n * l1_depth * layer.weight_bytes * l1_tiles.filled,
+        l2_weight_tile_bytes=config.block_n * l2_depth * layer.weight_bytes * l2_tiles.filled,
         row_output_bytes=config.block_m * layer.intermediate * layer.activation_bytes,
         cache_bytes=float(platform.gpu.l2_bytes),
         memory_bytes_per_s=compute_of(platform).memory_bytes_per_s,
@@ -48,7 +51,6 @@ def schedule_model(layer: MoeWorkload, platform: PlatformProfile, config: MegaMo
 def _experts_per_wave(layer: MoeWorkload, platform: PlatformProfile, config: MegaMoeConfig) -> int:
     if config.schedule.experts_per_wave:
         return config.schedule.experts_per_wave
-    default = default_config(layer, platform)
-    assert isinstance(default, MegaMoeConfig)
-    assert default.schedule.experts_per_wave is not None
-    return default.schedule.experts_per_wave
+    wave = schedule_of_kind("wave", config, layer, platform)
+    assert wave.experts_per_wave is not None
+    return wave.experts_per_wave

@@ -31,7 +31,6 @@ from collections.abc import Iterator
 import optuna
 from optuna.trial import TrialState
 
-from xstage_tune.configs.resources import check_config
 from xstage_tune.configs.schema import KernelConfig
 from xstage_tune.devices.kernels import KernelDevice, KernelRun
 from xstage_tune.devices.tile_times import assumed_times
@@ -48,7 +47,7 @@ from xstage_tune.search.ranking import rank_configs
 from xstage_tune.search.request import SearchRequest
 from xstage_tune.search.result import Outcome, SearchResult
 from xstage_tune.search.sampling import as_suggestions, make_sampler, suggest
-from xstage_tune.search.space import Space, config_of, params_of
+from xstage_tune.search.space import Space, config_of, params_of, violations_of
 
 _DEFAULT_TRIALS = 100
 #: Evaluations that the ranking chooses before the sampler has its turns, every third from then on.
@@ -217,7 +216,8 @@ class _Search:
 
     def _prune_infeasible(self, config: KernelConfig) -> None:
         """Keep that the sampler proposed what cannot run, and which limit it breaks."""
-        violations = check_config(config, self._request.workload, self._request.platform).violations
+        request = self._request
+        violations = violations_of(config, request.workload, request.platform, self._space.axes)
         self._journal.write(config, "pruned", reason=violations[0].message)
 
     def _cut(self, index: int) -> bool:

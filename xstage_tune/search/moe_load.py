@@ -6,6 +6,7 @@ mainloop at least as long as its operands' way from L2 allows.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 
 from xstage_tune.configs.architecture import architecture_of, compute_of
 from xstage_tune.configs.schema import MegaMoeConfig
+from xstage_tune.configs.tiling import RowTiles, linear_tiles
 from xstage_tune.devices.tile_times import local_store_bytes_per_ns, moe_tile_times
 from xstage_tune.platforms.queries import capacity_bytes, issue_ns
 from xstage_tune.platforms.schema import PlatformProfile
@@ -28,12 +30,12 @@ class LayerLoad:
     """One of the two Linears.
 
     Args:
-        row_tiles: N-tiles of a row.
+        row_tiles: N-tiles of a row that are computed, partial and empty ones included.
         mean_ns: mainloop of a tile, mean over the tiles.
         least_ns: shortest mainloop.
         issue_ns: T_RS of a tile without backpressure, mean: epilogue, local and remote stores.
         least_issue_ns: shortest of those.
-        weight_tile_bytes: weights of one N-tile.
+        weight_tile_bytes: weights of an N-tile, mean over the row's.
     """
 
     row_tiles: int
@@ -124,32 +126,40 @@ def moe_load(config: MegaMoeConfig, workload: MoeWorkload, platform: PlatformPro
     local_rate = local_store_bytes_per_ns(platform)
     epilogue_ns = sizes * times.epilogue_ns_per_token
     combine = sizes * float(config.block_n * OUTPUT_BYTES)
-    remote = combine * workload.combine_remote_fraction
+    fraction = workload.combine_remote_fraction
     activations = sizes * config.block_n / 2 * workload.activation_bytes
 
-    def layer(columns: int, depth: int, stored_ns: Floats) -> LayerLoad:
+    def stores1_ns(part: float) -> Floats:
+        return epilogue_ns + part * activations / local_rate
+
+    def stores2_ns(part: float) -> Floats:
+        remote = part * fraction * combine
+        free_ns = np.zeros_like(remote)
+        if part * fraction > 0 and sizes.size:
+            free_ns = issue_ns(platform, config.store_flavour, sms, remote)
+        return epilogue_ns + (part * combine - remote) / local_rate + free_ns
+
+    def layer(tiles: RowTiles, depth: int, stores_ns: Callable[[float], Floats]) -> LayerLoad:
         mainloop_ns = times.mainloop_ns(sizes, depth)
+        stored_ns = [(stores_ns(part), number) for part, number in tiles.parts()]
         return LayerLoad(
-            row_tiles=columns // config.block_n,
+            row_tiles=tiles.count,
             mean_ns=_mean(mainloop_ns, counts),
             least_ns=float(mainloop_ns.min(initial=np.inf)),
-            issue_ns=_mean(stored_ns, counts),
-            least_issue_ns=float(stored_ns.min(initial=np.inf)),
-            weight_tile_bytes=config.block_n * depth * workload.weight_bytes,
+            issue_ns=sum(_mean(each, counts) * number for each, number in stored_ns) / tiles.count,
+            least_issue_ns=min(float(each.min(initial=np.inf)) for each, _ in stored_ns),
+            weight_tile_bytes=config.block_n * depth * workload.weight_bytes * tiles.filled,
         )
 
-    free_ns = np.zeros_like(remote)
-    if workload.combine_remote_fraction > 0 and sizes.size:
-        free_ns = issue_ns(platform, config.store_flavour, sms, remote)
-    linear2 = layer(*workload.linear2_shape, epilogue_ns + (combine - remote) / local_rate + free_ns)
+    tiles1, tiles2 = linear_tiles(config, workload, architecture)
     return MoeLoad(
         rows=-(-tokens // config.block_m),
         sms=sms // architecture.cta_group * architecture.cta_group,
         # A tile needs tensor memory from its begin, but an output buffer only once it is computed.
         slots=config.staging_depth if architecture.tensor_memory else config.staging_depth + 1,
-        linear1=layer(*workload.linear1_shape, epilogue_ns + activations / local_rate),
-        linear2=linear2,
-        remote_bytes=float(remote @ counts) * linear2.row_tiles,
+        linear1=layer(tiles1, workload.linear1_shape[1], stores1_ns),
+        linear2=layer(tiles2, workload.linear2_shape[1], stores2_ns),
+        remote_bytes=float(combine @ counts) * fraction * tiles2.extent,
         drain_bytes_per_ns=platform.drain.bytes_per_s / 1e9,
         capacity_bytes=float(capacity_bytes(platform, config.store_flavour, sms)),
         memory_bytes_per_ns=compute_of(platform).memory_bytes_per_s / 1e9,

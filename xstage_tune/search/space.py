@@ -9,10 +9,12 @@ from typing import Any, get_args
 
 from xstage_tune.configs.architecture import architecture_of
 from xstage_tune.configs.attention_budget import BUILT_KV_SPLITS, HEAD_DIM_LIMIT
+from xstage_tune.configs.budget import Violation
 from xstage_tune.configs.defaults import default_config, heuristic_configs
-from xstage_tune.configs.megamoe_budget import OPERAND_SWIZZLE_BYTES
+from xstage_tune.configs.megamoe_budget import OPERAND_SWIZZLE_BYTES, ROW_LIMIT
 from xstage_tune.configs.resources import check_config
 from xstage_tune.configs.schema import AttentionConfig, KernelConfig, MegaMoeConfig, Schedule, TileOrder
+from xstage_tune.configs.tiling import padded_columns, padded_depth
 from xstage_tune.errors import UsageError
 from xstage_tune.platforms.schema import PlatformProfile
 from xstage_tune.workloads.schema import MoeWorkload, Workload
@@ -91,7 +93,7 @@ def build_space(
     schedules = tuple(_schedules(chosen)) if SCHEDULE in chosen else ()
     for tile in _tiles(chosen, schedules):
         variants = [tile.model_copy(update={SCHEDULE: s}) for s in schedules] or [tile]
-        violations = check_config(tile, workload, platform).violations
+        violations = violations_of(tile, workload, platform, chosen)
         if not violations:
             fitting += variants
             continue
@@ -101,8 +103,8 @@ def build_space(
     infeasible = tuple(broken[name] for name in sorted(broken))
     if not fitting:
         binding = max(infeasible, key=lambda cut: cut.configs)
-        if binding.limit_name == HEAD_DIM_LIMIT:
-            default_config(workload, platform)  # knows which head dims there are
+        if binding.limit_name in (HEAD_DIM_LIMIT, ROW_LIMIT):
+            default_config(workload, platform)  # which says what the workload can do about it
         raise UsageError(
             f"no config of '{workload.name}' fits '{platform.name}': {binding.configs} of "
             f"{sum(cut.configs for cut in infeasible)} break the limit of {binding.limit_name}; "
@@ -113,6 +115,41 @@ def build_space(
     default, no_default = _default(workload, platform)
     heuristics = _heuristics(workload, platform)
     return Space(chosen, tuple(fitting), infeasible, index, default, no_default, heuristics)
+
+
+def violations_of(
+    config: KernelConfig,
+    workload: Workload,
+    platform: PlatformProfile,
+    axes: Mapping[str, tuple[Value, ...]],
+) -> tuple[Violation, ...]:
+    """Why a config of the axes is not in their space; empty where it is."""
+    return (
+        *_needless_padding(config, workload, platform, axes),
+        *check_config(config, workload, platform).violations,
+    )
+
+
+def _needless_padding(
+    tile: KernelConfig,
+    workload: Workload,
+    platform: PlatformProfile,
+    axes: Mapping[str, tuple[Value, ...]],
+) -> Iterator[Violation]:
+    """Partial tiles are searched only along a side that no value of its axis divides."""
+    if not isinstance(tile, MegaMoeConfig) or not isinstance(workload, MoeWorkload):
+        return
+    architecture = architecture_of(platform)
+
+    def padding(axis: str, value: int) -> str:
+        if axis == "block_k":
+            return padded_depth(value, workload)
+        return padded_columns(value, workload, architecture)
+
+    for axis, value in (("block_n", tile.block_n), ("block_k", tile.block_k)):
+        reason = padding(axis, value)
+        if reason and not all(padding(axis, int(other)) for other in axes[axis]):
+            yield Violation("divisibility", reason)
 
 
 def _default(workload: Workload, platform: PlatformProfile) -> tuple[KernelConfig | None, str]:

@@ -78,13 +78,17 @@ def compute_model(platform: PlatformProfile, dtype: str) -> ComputeModel:
 
 @dataclass(frozen=True, slots=True)
 class MoeShape:
-    """A layer's matrices. ``weight_bytes`` and ``activation_bytes`` are of one element, scales included."""
+    """A layer's matrices. ``weight_bytes`` and ``activation_bytes`` are of one element, scales included.
+
+    Depths are computed in steps of ``block_k``.
+    """
 
     hidden: int
     intermediate: int
     block_n: int
     weight_bytes: float
     activation_bytes: float
+    block_k: int = 1
 
 
 def moe_mainloop_ns(model: ComputeModel, shape: MoeShape, grid: MoeGrid, order: MoeOrder) -> Floats:
@@ -99,12 +103,13 @@ def moe_mainloop_ns(model: ComputeModel, shape: MoeShape, grid: MoeGrid, order: 
     reduction = np.where(linear1, shape.hidden, shape.intermediate)
     blocks = -(-grid.row_tokens[order.row] // model.row_granularity)
     padded = (blocks * model.row_granularity).astype(np.float64)
-    compute = model.tile_ns(2.0 * padded * shape.block_n * reduction, grid.sms)
+    depth = -(-reduction // shape.block_k) * shape.block_k
+    compute = model.tile_ns(2.0 * padded * shape.block_n * depth, grid.sms)
 
     lengths = np.diff(order.first)
     step = np.arange(order.layer.size) - np.repeat(order.first[:-1], lengths)
     steps = int(lengths.max(initial=0))
-    weight_tile = shape.block_n * reduction * shape.weight_bytes
+    weight_tile = order.filled(grid) * shape.block_n * reduction * shape.weight_bytes
     missing = np.maximum(0.0, 1.0 - model.l2_bytes / _working_set_bytes(shape, grid, order, step, steps))
     loaded = _loaded_bytes(grid, order, step, steps, weight_tile, missing)
     memory_ns = loaded / model.memory_bytes_per_s * 1e9

@@ -14,7 +14,7 @@ from xstage_tune.errors import UsageError
 
 @dataclass(frozen=True, slots=True)
 class MoeStores:
-    """What the epilogues store, for one token of a tile, and at what cost.
+    """What the epilogues store, for one token of a full tile, and at what cost.
 
     Args:
         l1_bytes_per_token: activations of a Linear-1 tile, all local.
@@ -82,7 +82,7 @@ def megamoe_streams(
 def moe_store_bytes(grid: MoeGrid, order: MoeOrder, stores: MoeStores) -> tuple[Floats, Floats]:
     """What each tile stores locally and remotely, ``[n]`` each, in bytes."""
     linear2 = order.layer == LINEAR2
-    tokens = grid.row_tokens[order.row]
+    tokens = grid.row_tokens[order.row] * order.filled(grid)
     combine = np.where(linear2, tokens * stores.l2_bytes_per_token, 0.0)
     remote = combine * stores.remote_fraction
     return np.where(linear2, combine - remote, tokens * stores.l1_bytes_per_token), remote

@@ -69,10 +69,11 @@ class MoeGrid:
     Args:
         tokens_per_expert: tokens routed to each local expert.
         block_m: tokens of a row.
-        l1_tiles: N-tiles of a row in Linear-1, ``2 * intermediate / block_n``.
-        l2_tiles: N-tiles of a row in Linear-2, ``hidden / block_n``.
+        l1_tiles: N-tiles of a row in Linear-1, ``2 * intermediate / block_n`` rounded up.
+        l2_tiles: N-tiles of a row in Linear-2, ``hidden / block_n`` rounded up.
         sms: SMs that take part; with an odd one left over by ``cta_group``, that one stays idle.
         cta_group: CTAs that share a group of N-tiles: 2 for Blackwell's pairs, else 1.
+        l1_extent, l2_extent: columns that there are, in tiles; None for as many as the tiles have.
 
     Raises:
         UsageError: a count is out of range, or the N-tiles do not divide among a group.
@@ -84,6 +85,8 @@ class MoeGrid:
     l2_tiles: int
     sms: int
     cta_group: int = 2
+    l1_extent: float | None = None
+    l2_extent: float | None = None
 
     def __post_init__(self) -> None:
         if min(self.tokens_per_expert, default=0) < 0:
@@ -206,6 +209,13 @@ class MoeOrder:
     layer: NDArray[np.int8]  # LINEAR1 or LINEAR2
     row: Ints
     n_tile: Ints
+
+    def filled(self, grid: MoeGrid) -> NDArray[np.float64]:
+        """Part of each tile's columns that there are, ``[n]``: less than 1 in the last tiles of a row."""
+        l1 = grid.l1_tiles if grid.l1_extent is None else grid.l1_extent
+        l2 = grid.l2_tiles if grid.l2_extent is None else grid.l2_extent
+        part: NDArray[np.float64] = np.clip(np.where(self.layer == LINEAR1, l1, l2) - self.n_tile, 0.0, 1.0)
+        return part
 
     def ring_rows_needed(self) -> int:
         """Fewest ring rows with which the order cannot deadlock (condition c)."""
