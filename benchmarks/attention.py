@@ -21,9 +21,9 @@ from statistics import median
 from threading import Timer
 from typing import Any
 
-from xstage_tune.configs.schema import AttentionConfig
-from xstage_tune.errors import XStageError
-from xstage_tune.launch_order import balanced
+from xstage_tune.base.errors import XStageError
+from xstage_tune.experiments.launch_order import balanced
+from xstage_tune.families.attention_a2a.config import AttentionConfig
 from xstage_tune.ops import default_attention_config
 
 HEAD_DIM = 128
@@ -149,7 +149,7 @@ def _graph(run: Callable[[], Any]) -> Callable[[], float]:
     """Time of a launch in us, from a replay of launches back to back behind an untimed one."""
     import torch
 
-    from xstage_tune.devices.cuda.graph_timing import launches_lasting
+    from xstage_tune.cuda.graph_timing import launches_lasting
 
     def elapsed_us(queue: Callable[[], Any]) -> float:
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))

@@ -26,20 +26,20 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from xstage_tune.configs.attention_budget import BUILT_BLOCK_M, BUILT_BLOCK_N
-from xstage_tune.configs.resources import check_config
-from xstage_tune.configs.schema import AttentionConfig
-from xstage_tune.devices.attention_profiles import ProfileCase, SpanFigures
-from xstage_tune.devices.attention_spans import span_figures
-from xstage_tune.devices.cuda.attention_kernel import AttentionA2A, PreparedLaunch
-from xstage_tune.devices.cuda.attention_shape import AttentionShape, Destinations
-from xstage_tune.devices.cuda.attention_variants import attention_variant
-from xstage_tune.devices.cuda.cache import cached_kernel
+from xstage_tune.cuda.attention_kernel import AttentionA2A, PreparedLaunch
+from xstage_tune.cuda.attention_shape import AttentionShape, Destinations
+from xstage_tune.cuda.attention_variants import attention_variant
+from xstage_tune.cuda.cache import cached_kernel
+from xstage_tune.families.attention_a2a.budget import BUILT_BLOCK_M, BUILT_BLOCK_N
+from xstage_tune.families.attention_a2a.config import AttentionConfig
+from xstage_tune.families.attention_a2a.spans import span_figures
+from xstage_tune.families.attention_a2a.timing import ProfileCase, SpanFigures
+from xstage_tune.families.binding import check_config
+from xstage_tune.families.workload_files import load_workload
 from xstage_tune.model.attention import q_loop_kv_tiles
 from xstage_tune.ops.runtime import current_gpu, current_stream, import_torch
 from xstage_tune.platforms.loader import load_platform
 from xstage_tune.platforms.schema import PlatformProfile, SplitTile
-from xstage_tune.workloads.loader import load_workload
 
 #: Launches of a visit; the last one's spans count.
 LAUNCHES = 3

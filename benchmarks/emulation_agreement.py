@@ -22,24 +22,19 @@ from typing import Any, Literal
 
 import numpy as np
 
-from xstage_tune.devices.base import StoreFlavour, StorePath
-from xstage_tune.devices.simulator.megamoe import (
+from xstage_tune.base.fabric import StoreFlavour, StorePath
+from xstage_tune.families.megamoe.order import ExpertWave, Interleaved, MoeGrid, Schedule, megamoe_order
+from xstage_tune.families.megamoe.scheduling import MoeScheduling
+from xstage_tune.families.megamoe.streams import (
     MoeStores,
     given_mainloop_ns,
     megamoe_streams,
     moe_store_bytes,
 )
-from xstage_tune.devices.simulator.megamoe_order import (
-    ExpertWave,
-    Interleaved,
-    MoeGrid,
-    Schedule,
-    megamoe_order,
-)
-from xstage_tune.devices.simulator.skeletons import SimulatedSkeletons
-from xstage_tune.devices.skeleton_figures import LaunchFigures, figures_of
-from xstage_tune.devices.skeletons import MoeScheduling, Skeleton
+from xstage_tune.launches.skeleton_figures import LaunchFigures, figures_of
+from xstage_tune.launches.skeletons import Skeleton
 from xstage_tune.platforms.loader import load_platform
+from xstage_tune.simulator.skeletons import SimulatedSkeletons
 
 SMS = 132
 BLOCK_M = 128
@@ -186,8 +181,8 @@ def published_skeleton(schedule: Schedule, staging_slots: int, remote_fraction: 
 def print_published_skeleton(device_index: int, repeats: int) -> None:
     """Totals in us, measured now beside measured then; both schedules in rotated order."""
     from benchmarks.simulator import SKELETON_MEASURED
-    from xstage_tune.devices.cuda.gpu import Gpu
-    from xstage_tune.devices.cuda.skeletons import CudaSkeletons
+    from xstage_tune.cuda.gpu import Gpu
+    from xstage_tune.cuda.skeletons import CudaSkeletons
 
     device = CudaSkeletons(Gpu.open(device_index))
     schedules = (ExpertWave(1), Interleaved(1))
@@ -211,8 +206,8 @@ def print_published_skeleton(device_index: int, repeats: int) -> None:
 
 def measure(device_index: int, path: StorePath, repeats: int) -> dict[str, Any]:
     """Run all cases on a GPU; figures of each launch."""
-    from xstage_tune.devices.cuda.gpu import Gpu
-    from xstage_tune.devices.cuda.skeletons import CudaSkeletons
+    from xstage_tune.cuda.gpu import Gpu
+    from xstage_tune.cuda.skeletons import CudaSkeletons
 
     names: tuple[ScheduleName, ...] = ("wave", "interleaved")
     device = CudaSkeletons(Gpu.open(device_index))

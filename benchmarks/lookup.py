@@ -20,17 +20,18 @@ from pathlib import Path
 import numpy as np
 
 import xstage_tune
-from xstage_tune.configs.defaults import default_config
-from xstage_tune.configs.schema import MegaMoeConfig
+from xstage_tune.base.json_output import to_json
 from xstage_tune.devices.kernel_identity import kernel_sha256
 from xstage_tune.export.default_terms import default_terms
 from xstage_tune.export.record import PlatformIdentity, Provenance, TunedConfig, TunedObjective
 from xstage_tune.export.schedule_model import schedule_model
+from xstage_tune.families.binding import default_config
+from xstage_tune.families.megamoe.config import MegaMoeConfig
+from xstage_tune.families.megamoe.workload import MoeWorkload
+from xstage_tune.families.workload import Workload
+from xstage_tune.families.workload_files import load_workload
 from xstage_tune.platforms.loader import load_platform
 from xstage_tune.platforms.schema import PlatformProfile
-from xstage_tune.report.emit import to_json
-from xstage_tune.workloads.loader import load_workload
-from xstage_tune.workloads.schema import MoeWorkload, Workload
 
 LAYER = "megamoe/deepseek-v4-flash"
 ATTENTION = "fa-a2a/wan2.1-14b-720p"

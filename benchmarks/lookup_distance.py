@@ -22,19 +22,18 @@ from pathlib import Path
 
 import numpy as np
 
-from xstage_tune.configs.defaults import default_config
-from xstage_tune.configs.resources import check_config
-from xstage_tune.configs.schema import KernelConfig
-from xstage_tune.devices.simulated_kernels import SimulatedKernels
-from xstage_tune.errors import UsageError
+from xstage_tune.base.errors import UsageError
+from xstage_tune.families.binding import check_config, default_config
+from xstage_tune.families.config import KernelConfig
+from xstage_tune.families.workload import Workload
+from xstage_tune.families.workload_files import list_workloads, load_workload
 from xstage_tune.platforms.loader import load_platform
 from xstage_tune.search.driver import NoProgress, run_search
 from xstage_tune.search.journal import NoJournal
 from xstage_tune.search.request import SearchRequest
 from xstage_tune.search.result import Outcome
 from xstage_tune.search.space import build_space
-from xstage_tune.workloads.loader import list_workloads, load_workload
-from xstage_tune.workloads.schema import Workload
+from xstage_tune.simulator.fused_kernels import SimulatedKernels
 
 DATA = Path(__file__).parent / "data" / "lookup-distance.json"
 PLATFORMS = {"moe": ("paper-nvlink5", "h200-peer"), "attention": ("h200-peer",)}

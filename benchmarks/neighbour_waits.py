@@ -30,13 +30,13 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from xstage_tune.devices.base import StoreFlavour
-from xstage_tune.devices.simulator.skeletons import SimulatedSkeletons
-from xstage_tune.devices.skeletons import Skeleton, SkeletonDevice, SkeletonRun
-from xstage_tune.devices.streams import NO_COUNTER, Floats, Streams
+from xstage_tune.base.fabric import StoreFlavour
+from xstage_tune.base.spans import SpanKind
+from xstage_tune.launches.skeletons import Skeleton, SkeletonDevice, SkeletonRun
+from xstage_tune.launches.streams import NO_COUNTER, Floats, Streams
 from xstage_tune.platforms.loader import load_platform
 from xstage_tune.platforms.schema import ArbitrationGroup, PlatformProfile
-from xstage_tune.spans import SpanKind
+from xstage_tune.simulator.skeletons import SimulatedSkeletons
 
 FLAVOURS: tuple[StoreFlavour, ...] = ("st.v4", "tma")
 _SPIN_NS, _PROBE_SPIN_NS = 1_000.0, 20_000.0
@@ -237,8 +237,8 @@ def main() -> None:
         measured = {label: Waits(**row) for label, row in json.loads(given.file.read_text()).items()}
         _print(run_all(SimulatedSkeletons(platform), platform), measured)
         return
-    from xstage_tune.devices.cuda.gpu import Gpu
-    from xstage_tune.devices.cuda.skeletons import CudaSkeletons
+    from xstage_tune.cuda.gpu import Gpu
+    from xstage_tune.cuda.skeletons import CudaSkeletons
 
     device = CudaSkeletons(Gpu.open(given.device))
     try:

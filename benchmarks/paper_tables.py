@@ -16,14 +16,15 @@ import argparse
 import numpy as np
 
 from benchmarks.simulator import TABLE_2, table2
-from xstage_tune.configs.defaults import default_config
-from xstage_tune.configs.schema import MegaMoeConfig
-from xstage_tune.devices.simulated_kernels import SimulatedKernels
-from xstage_tune.devices.tile_times import moe_tile_times
+from xstage_tune.families.attention_a2a.workload import AttentionWorkload
+from xstage_tune.families.binding import default_config
+from xstage_tune.families.megamoe.config import MegaMoeConfig
+from xstage_tune.families.megamoe.paper import PAPER_MOE_MODELS
+from xstage_tune.families.megamoe.tile_times import moe_tile_times
+from xstage_tune.families.megamoe.workload import MoeWorkload
+from xstage_tune.families.workload_files import load_workload
 from xstage_tune.platforms.loader import load_platform
-from xstage_tune.workloads.loader import load_workload
-from xstage_tune.workloads.paper import PAPER_MOE_MODELS
-from xstage_tune.workloads.schema import AttentionWorkload, MoeWorkload
+from xstage_tune.simulator.fused_kernels import SimulatedKernels
 
 PLATFORM = load_platform("paper-nvlink5")
 

@@ -16,16 +16,16 @@ from math import ceil
 import numpy as np
 from lookup import export_of
 
-from xstage_tune.configs.schema import MegaMoeConfig, Schedule
-from xstage_tune.devices.simulated_kernels import SimulatedKernels
 from xstage_tune.export.record import TunedConfig
 from xstage_tune.export.schedule_choice import choose
+from xstage_tune.families.megamoe.config import MegaMoeConfig, Schedule
+from xstage_tune.families.megamoe.paper import PAPER_MOE_MODELS, PAPER_TOKENS_PER_RANK
+from xstage_tune.families.megamoe.routing import busiest_rank, local_tokens_per_expert
+from xstage_tune.families.megamoe.workload import MoeWorkload
+from xstage_tune.families.workload_files import load_workload
 from xstage_tune.model.moe import lead_knee_rows
 from xstage_tune.platforms.loader import load_platform
-from xstage_tune.workloads.loader import load_workload
-from xstage_tune.workloads.paper import PAPER_MOE_MODELS, PAPER_TOKENS_PER_RANK
-from xstage_tune.workloads.routing import busiest_rank, local_tokens_per_expert
-from xstage_tune.workloads.schema import MoeWorkload
+from xstage_tune.simulator.fused_kernels import SimulatedKernels
 
 SIZES = (256, 1024, PAPER_TOKENS_PER_RANK)
 ROUTINGS = {"balanced": (), "skewed": ("routing.kind=zipf", "routing.alpha=1.0")}

@@ -23,18 +23,20 @@ import numpy as np
 import optuna
 from optuna.samplers import BaseSampler, GPSampler, RandomSampler, TPESampler
 
-from xstage_tune.configs.schema import KernelConfig
-from xstage_tune.devices.kernels import KernelRun
-from xstage_tune.devices.simulated_kernels import SimulatedKernels
+from xstage_tune.families.config import KernelConfig
+from xstage_tune.families.family import Value
+from xstage_tune.families.kernel_device import KernelRun
+from xstage_tune.families.megamoe.workload import MoeWorkload
+from xstage_tune.families.workload import Workload
+from xstage_tune.families.workload_files import load_workload
 from xstage_tune.platforms.loader import load_platform
 from xstage_tune.platforms.schema import PlatformProfile
 from xstage_tune.search.driver import NoProgress, run_search
 from xstage_tune.search.journal import NoJournal
 from xstage_tune.search.request import SearchRequest
 from xstage_tune.search.sampling import suggest
-from xstage_tune.search.space import Space, Value, build_space, config_of, default_axes
-from xstage_tune.workloads.loader import load_workload
-from xstage_tune.workloads.schema import MoeWorkload, Workload
+from xstage_tune.search.space import Space, build_space, default_axes
+from xstage_tune.simulator.fused_kernels import SimulatedKernels
 
 PLATFORM = "paper-nvlink5"
 SKEW = ("routing.kind=zipf", "routing.alpha=1.0", "routing.seed=0")
@@ -123,7 +125,7 @@ def plain(measured: Measured, sampler: BaseSampler, cap: int) -> int:
         if len(seen) == cap:
             break
         trial = study.ask()
-        config = config_of(suggest(trial, measured.space.axes))
+        config = measured.space.family.config_of(suggest(trial, measured.space))
         if config not in measured.space.index:
             study.tell(trial, state=optuna.trial.TrialState.PRUNED)
             continue

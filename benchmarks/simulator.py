@@ -18,16 +18,9 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
-from xstage_tune.devices.simulator.attention import OutputStores, QLoop, attention_streams
-from xstage_tune.devices.simulator.attention_order import AttentionGrid, attention_order
-from xstage_tune.devices.simulator.drain import DrainModel, drain_model
-from xstage_tune.devices.simulator.megamoe import (
-    MoeStores,
-    given_mainloop_ns,
-    megamoe_streams,
-    moe_store_bytes,
-)
-from xstage_tune.devices.simulator.megamoe_order import (
+from xstage_tune.families.attention_a2a.order import AttentionGrid, attention_order
+from xstage_tune.families.attention_a2a.streams import OutputStores, QLoop, attention_streams
+from xstage_tune.families.megamoe.order import (
     LINEAR2,
     ExpertWave,
     Interleaved,
@@ -36,15 +29,22 @@ from xstage_tune.devices.simulator.megamoe_order import (
     default_wave,
     megamoe_order,
 )
-from xstage_tune.devices.simulator.pipeline import PipelineConfig, PipelineRun, simulate
-from xstage_tune.devices.simulator.skeletons import handover_ns, usable_slots
-from xstage_tune.devices.streams import independent_streams
+from xstage_tune.families.megamoe.paper import PAPER_MOE_MODELS, PAPER_TOKENS_PER_RANK
+from xstage_tune.families.megamoe.routing import busiest_rank, local_tokens_per_expert
+from xstage_tune.families.megamoe.streams import (
+    MoeStores,
+    given_mainloop_ns,
+    megamoe_streams,
+    moe_store_bytes,
+)
+from xstage_tune.families.megamoe.workload import MoeWorkload, Routing
+from xstage_tune.families.workload_files import load_workload
+from xstage_tune.launches.streams import independent_streams
 from xstage_tune.model.moe import lead_knee_rows
 from xstage_tune.platforms.loader import load_platform
-from xstage_tune.workloads.loader import load_workload
-from xstage_tune.workloads.paper import PAPER_MOE_MODELS, PAPER_TOKENS_PER_RANK
-from xstage_tune.workloads.routing import busiest_rank, local_tokens_per_expert
-from xstage_tune.workloads.schema import MoeWorkload, Routing
+from xstage_tune.simulator.drain import DrainModel, drain_model
+from xstage_tune.simulator.pipeline import PipelineConfig, PipelineRun, simulate
+from xstage_tune.simulator.skeletons import handover_ns, usable_slots
 
 
 @dataclass(frozen=True)

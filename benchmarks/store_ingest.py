@@ -19,8 +19,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from xstage_tune.devices.base import BurstPoint, BurstRun, DeviceDescription, LaunchInfo, Verification
-from xstage_tune.spans import LANE_DTYPE, SPAN_DTYPE, SpanKind, SpanTable
+from xstage_tune.base.spans import LANE_DTYPE, SPAN_DTYPE, SpanKind, SpanTable
+from xstage_tune.launches.device import BurstPoint, BurstRun, DeviceDescription, LaunchInfo, Verification
 from xstage_tune.store.facade import Store
 
 LANES = 132

@@ -12,13 +12,13 @@ from __future__ import annotations
 import argparse
 from typing import get_args
 
-from xstage_tune.configs.schema import AttentionConfig, OutputStaging, TileOrder
+from xstage_tune.experiments.timing.prediction import predict
+from xstage_tune.experiments.timing.request import ProfileRequest
+from xstage_tune.families.attention_a2a.config import AttentionConfig, OutputStaging, TileOrder
+from xstage_tune.families.attention_a2a.workload import AttentionWorkload
+from xstage_tune.families.workload_files import load_workload
 from xstage_tune.platforms.loader import load_platform
 from xstage_tune.platforms.schema import PlatformProfile
-from xstage_tune.profiling.prediction import predict
-from xstage_tune.profiling.request import ProfileRequest
-from xstage_tune.workloads.loader import load_workload
-from xstage_tune.workloads.schema import AttentionWorkload
 
 DEGREE = 8
 ORDERS: tuple[TileOrder, ...] = get_args(TileOrder)

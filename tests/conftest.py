@@ -34,7 +34,7 @@ def without_choice(stderr: str) -> str:
 @pytest.fixture
 def run_cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> RunCli:
     """Run ``xstage-tune`` with the given arguments, as a user does, errors included."""
-    monkeypatch.setattr("xstage_tune.progress._Told.quiet", False)  # so that no test hushes the next one
+    monkeypatch.setattr("xstage_tune.base.progress._Told.quiet", False)  # so that no test hushes the next one
 
     def run(*arguments: str) -> CliResult:
         monkeypatch.setattr("sys.argv", ["xstage-tune", *arguments])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from xstage_tune.devices.base import DeviceDescription
+from xstage_tune.launches.device import DeviceDescription
 
 H200 = DeviceDescription(
     kind="cuda",

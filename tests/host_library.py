@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from xstage_tune.assets import data_dir
+from xstage_tune.base.assets import data_dir
 
 
 def host_library(source: Path, *options: str) -> ctypes.CDLL:

@@ -16,27 +16,27 @@ import pytest
 from tests.conftest import RunCli
 from tests.devices.fake_nvml import FakeNvml
 from tests.h200 import H200
-from xstage_tune.assets import data_dir
-from xstage_tune.devices.archive import new_archive
-from xstage_tune.devices.attention_replay import ReplayedProfiles
-from xstage_tune.devices.base import (
+from xstage_tune.base.assets import data_dir
+from xstage_tune.base.errors import DeviceError, ExitCode, XStageError
+from xstage_tune.base.fabric import StorePath
+from xstage_tune.base.provenance import collect_software
+from xstage_tune.base.spans import LANE_DTYPE, SPAN_DTYPE, SpanTable
+from xstage_tune.cuda import nvml
+from xstage_tune.devices.open_bursts import open_device
+from xstage_tune.doctor import gpu, machine, run
+from xstage_tune.doctor.report import Check, DoctorReport
+from xstage_tune.doctor.run import run_checks
+from xstage_tune.families.attention_a2a.replay import ReplayedProfiles
+from xstage_tune.launches.archive import new_archive
+from xstage_tune.launches.burst_recording import CALIBRATION, RecordedRequest, new_manifest, record_run
+from xstage_tune.launches.device import (
     BurstPoint,
     BurstRun,
     CopyRate,
     DeviceDescription,
     LaunchInfo,
-    StorePath,
     Verification,
 )
-from xstage_tune.devices.burst_recording import CALIBRATION, RecordedRequest, new_manifest, record_run
-from xstage_tune.devices.cuda import nvml
-from xstage_tune.devices.open_bursts import open_device
-from xstage_tune.doctor import gpu, machine, run
-from xstage_tune.doctor.report import Check, DoctorReport
-from xstage_tune.doctor.run import run_checks
-from xstage_tune.errors import DeviceError, ExitCode, XStageError
-from xstage_tune.provenance import collect_software
-from xstage_tune.spans import LANE_DTYPE, SPAN_DTYPE, SpanTable
 from xstage_tune.store.facade import Store
 
 WHOLE = Verification(checked_bytes=16384, mismatched_bytes=0)

@@ -12,11 +12,11 @@ import tomli_w
 
 from tests.conftest import RunCli
 from tests.export.cases import tuned
-from xstage_tune.configs.loader import load_config
-from xstage_tune.errors import UsageError
+from xstage_tune.base.errors import UsageError
 from xstage_tune.export.bundle import load_bundle
+from xstage_tune.families.config_files import load_config
+from xstage_tune.families.workload_files import load_workload
 from xstage_tune.platforms.loader import load_platform
-from xstage_tune.workloads.loader import load_workload
 
 LAYER = load_workload("megamoe/mixtral-8x7b").model_dump(mode="json", exclude_none=True)
 PLATFORM = load_platform("paper-nvlink5").model_dump(mode="json", exclude_none=True)

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.disk import room_for
-from xstage_tune.errors import UsageError
-from xstage_tune.files import whole_file, write_text
+from xstage_tune.base.errors import UsageError
+from xstage_tune.base.files import whole_file, write_text
 
 TOO_LARGE = "x" * 100_000
 

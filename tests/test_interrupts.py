@@ -16,7 +16,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.processes import start
-from xstage_tune.interrupts import held_back
+from xstage_tune.base.interrupts import held_back
 from xstage_tune.store.facade import Store
 
 TRIES = 6
@@ -246,7 +246,8 @@ cli.entry()
 def test_ctrl_c_where_nothing_stands_around_prints_nothing() -> None:
     program = """
 import signal
-from xstage_tune import cli, interrupts
+from xstage_tune.base import interrupts
+from xstage_tune import cli
 cli.main = lambda: print("result")
 interrupts.finish = lambda: signal.raise_signal(signal.SIGINT)
 cli.entry()
@@ -354,7 +355,7 @@ def test_an_error_that_native_code_raised_in_its_place_is_ctrl_c(disguise: str, 
     program = f"""
 import signal, sys
 from xstage_tune import cli
-from xstage_tune.errors import UsageError
+from xstage_tune.base.errors import UsageError
 from xstage_tune.platforms import loader
 
 def disguised():
@@ -423,7 +424,7 @@ def test_a_program_that_was_started_deaf_to_a_signal_stays_so(name: str) -> None
     program = (
         "import os, signal\n"
         f"signal.signal(signal.{name}, signal.SIG_IGN)\n"
-        "from xstage_tune import interrupts\n"
+        "from xstage_tune.base import interrupts\n"
         "interrupts.listen()\n"
         f"os.kill(os.getpid(), signal.{name})\n"
         "print('goes on', interrupts.asked_to_stop())\n"
@@ -436,7 +437,7 @@ def test_sigterm_is_held_back_as_ctrl_c_is() -> None:
     program = """
 import signal, sys
 from xstage_tune import cli
-from xstage_tune.interrupts import held_back
+from xstage_tune.base.interrupts import held_back
 from xstage_tune.platforms import loader
 
 def stopped():
@@ -456,7 +457,7 @@ cli.entry()
 def test_a_second_sigterm_does_not_disturb_the_clean_end_of_the_first() -> None:
     program = (
         "import signal\n"
-        "from xstage_tune import interrupts\n"
+        "from xstage_tune.base import interrupts\n"
         "interrupts.listen()\n"
         "try:\n"
         "    signal.raise_signal(signal.SIGTERM)\n"

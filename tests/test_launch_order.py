@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from xstage_tune.launch_order import balanced, rotated
+from xstage_tune.experiments.launch_order import balanced, rotated
 
 
 def test_rotation_is_a_rotation() -> None:

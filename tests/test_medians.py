@@ -7,7 +7,7 @@ from statistics import median
 import numpy as np
 import pytest
 
-from xstage_tune.medians import median_interval95
+from xstage_tune.base.medians import median_interval95
 
 
 @pytest.mark.parametrize(

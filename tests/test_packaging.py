@@ -55,7 +55,7 @@ def test_wheel_holds_the_package_its_data_and_nothing_else(wheel: Path) -> None:
 
 
 def test_installed_wheel_resolves_its_own_data(installed: Path) -> None:
-    code = f"from xstage_tune.assets import data_dir\nfor name in {DATA_FOLDERS}: print(data_dir(name))"
+    code = f"from xstage_tune.base.assets import data_dir\nfor name in {DATA_FOLDERS}: print(data_dir(name))"
     found = run_python("-c", code, cwd=installed, PYTHONPATH=str(installed)).splitlines()
     assert found == [str(installed / "xstage_tune/_data" / name) for name in DATA_FOLDERS]
 
@@ -69,8 +69,8 @@ def test_installed_wheel_runs_its_commands(installed: Path) -> None:
 
 def test_installed_wheel_compiles_its_kernels(installed: Path, tmp_path: Path) -> None:
     code = (
-        "from xstage_tune.devices.cuda.cache import cached_kernel\n"
-        "from xstage_tune.devices.cuda.variants import VERIFY\n"
+        "from xstage_tune.cuda.cache import cached_kernel\n"
+        "from xstage_tune.cuda.variants import VERIFY\n"
         "kernel = cached_kernel(VERIFY.source, 'sm_90a', VERIFY.defines, VERIFY.names)\n"
         "print(len(kernel.cubin))"
     )

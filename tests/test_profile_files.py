@@ -9,12 +9,18 @@ from typing import Any
 
 import pytest
 
-from xstage_tune.configs.loader import load_config
-from xstage_tune.errors import UsageError
-from xstage_tune.profile_files import apply_overrides, check_profile, read_profile, read_text, resolve_profile
-from xstage_tune.workloads.histogram import read_histogram
-from xstage_tune.workloads.loader import load_workload
-from xstage_tune.workloads.schema import Routing
+from xstage_tune.base.errors import UsageError
+from xstage_tune.base.profile_files import (
+    apply_overrides,
+    check_profile,
+    read_profile,
+    read_text,
+    resolve_profile,
+)
+from xstage_tune.families.config_files import load_config
+from xstage_tune.families.megamoe.histogram import read_histogram
+from xstage_tune.families.megamoe.workload import Routing
+from xstage_tune.families.workload_files import load_workload
 
 DEEP = "[" * 100_000
 LONG_NUMBER = "9" * 6000

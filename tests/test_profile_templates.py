@@ -9,19 +9,23 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import RunCli
+from xstage_tune.base.profile_files import check_profile
+from xstage_tune.base.schema_keys import schema_keys
+from xstage_tune.families.registry import families
+from xstage_tune.families.workload_files import load_workload
+from xstage_tune.families.workload_template import workload_template
 from xstage_tune.platforms.loader import load_platform
 from xstage_tune.platforms.schema import PlatformProfile
 from xstage_tune.platforms.template import platform_template
-from xstage_tune.profile_files import check_profile
-from xstage_tune.schema_keys import schema_keys
-from xstage_tune.workloads.loader import WORKLOAD_MODELS, load_workload
-from xstage_tune.workloads.template import workload_template
 
 pytestmark = pytest.mark.usefixtures("own_store")
 
 
 def with_optional_keys(template: str) -> str:
     return re.sub(r"^#(?! )", "", template, flags=re.MULTILINE)
+
+
+WORKLOAD_MODELS = {family.workload_kind: family.workload_model for family in families()}
 
 
 @pytest.mark.parametrize("kind", WORKLOAD_MODELS)

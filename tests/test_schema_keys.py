@@ -8,12 +8,13 @@ import pytest
 from pydantic import BaseModel, TypeAdapter
 from pydantic.fields import FieldInfo
 
+from xstage_tune.base.schema_problems import section_model
+from xstage_tune.families.attention_a2a.workload import AttentionWorkload
+from xstage_tune.families.megamoe.workload import MoeWorkload
+from xstage_tune.families.workload_files import load_workload
 from xstage_tune.platforms.gpus import KnownGpu
 from xstage_tune.platforms.loader import load_platform
 from xstage_tune.platforms.schema import PlatformProfile
-from xstage_tune.schema_problems import section_model
-from xstage_tune.workloads.loader import load_workload
-from xstage_tune.workloads.schema import AttentionWorkload, MoeWorkload
 
 SCHEMAS = (MoeWorkload, AttentionWorkload, PlatformProfile, KnownGpu)
 

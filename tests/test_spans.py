@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from xstage_tune.spans import LANE_DTYPE, RECORD_DTYPE, SpanKind, SpanTable, decode_records
+from xstage_tune.base.spans import LANE_DTYPE, RECORD_DTYPE, SpanKind, SpanTable, decode_records
 
 
 def two_lanes() -> SpanTable:

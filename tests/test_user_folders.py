@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import RunCli
-from xstage_tune.errors import UsageError
-from xstage_tune.user_folders import cache_folder, data_folder, expanded
+from xstage_tune.base.errors import UsageError
+from xstage_tune.base.user_folders import cache_folder, data_folder, expanded
 
 #: A user whom the machine does not know; what comes after runs as that user would see it.
 NOBODY_KNOWN = """

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from xstage_tune.base.version import __version__
+
 if TYPE_CHECKING:
     from xstage_tune.export.runtime import choose_schedule, load_bundle, lookup
-
-__version__ = "0.1.0"
 
 __all__ = ["__version__", "choose_schedule", "load_bundle", "lookup"]
 

@@ -9,8 +9,8 @@ import signal
 import sys
 from typing import NoReturn
 
-from xstage_tune import interrupts
-from xstage_tune.errors import DeviceError, ExitCode, XStageError
+from xstage_tune.base import interrupts
+from xstage_tune.base.errors import DeviceError, ExitCode, XStageError
 
 
 def entry() -> NoReturn:

@@ -12,10 +12,10 @@ from xml.etree import ElementTree as Xml
 
 import numpy as np
 
+from xstage_tune.base.number_format import byte_count
 from xstage_tune.model import burst_gap
 from xstage_tune.platforms.loader import load_platform
 from xstage_tune.platforms.queries import capacity_bytes, issue_ns
-from xstage_tune.report.format import byte_count
 from xstage_tune.report.svg_elements import add, stylesheet, write
 
 _PLATFORM = "h200-peer"

@@ -11,9 +11,11 @@ from typer.cli import get_docs_for_click
 from typer.main import get_command
 
 from xstage_tune.commands._app import app
-from xstage_tune.configs.schema import AttentionConfig, MegaMoeConfig
+from xstage_tune.families.attention_a2a.config import AttentionConfig
+from xstage_tune.families.attention_a2a.workload import AttentionWorkload
+from xstage_tune.families.megamoe.config import MegaMoeConfig
+from xstage_tune.families.megamoe.workload import MoeWorkload
 from xstage_tune.platforms.schema import PlatformProfile
-from xstage_tune.workloads.schema import AttentionWorkload, MoeWorkload
 
 _GENERATED = "<!-- Written by `python docs/make`; do not edit. -->\n\n"
 

@@ -1,4 +1,4 @@
-// What a launch is given; the same in numpy: xstage_tune.devices.cuda.attention_arguments.
+// What a launch is given; the same in numpy: xstage_tune.cuda.attention_arguments.
 #pragma once
 
 #include "common/span.cuh"

@@ -1,5 +1,5 @@
 // Order of the output tiles, and who owns their rows. Compiled for the host too, where tests compare it with the
-// simulator's (xstage_tune.devices.simulator.attention_order).
+// simulator's (xstage_tune.families.attention_a2a.order).
 //
 // A rank owns ceil(tokens / ranks) consecutive tokens, the last ranks fewer or none. Place i of the order goes to
 // team i % teams (team.cuh). Tiles depend on nothing, so no order can deadlock.

@@ -13,7 +13,7 @@
 
 namespace xstage {
 
-// Kinds that span.cuh does not name; the numbers are those of xstage_tune.spans.SpanKind.
+// Kinds that span.cuh does not name; the numbers are those of xstage_tune.base.spans.SpanKind.
 constexpr SpanKind kMainloopSpan = static_cast<SpanKind>(2);
 constexpr SpanKind kStagingStallSpan = static_cast<SpanKind>(3);
 

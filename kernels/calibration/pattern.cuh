@@ -2,7 +2,7 @@
 //
 // Word w of a piece holds nonce + w, except word 0, which holds the burst's number. The nonce is new for every
 // launch, so whatever an earlier launch left is a mismatch, as is the poison of a fresh allocation; the number
-// tells the laps of the ring apart. The same in numpy: xstage_tune.devices.cuda.pattern.
+// tells the laps of the ring apart. The same in numpy: xstage_tune.cuda.pattern.
 #pragma once
 
 #include "common/types.cuh"

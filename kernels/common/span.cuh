@@ -10,7 +10,7 @@
 
 namespace xstage {
 
-// What a span covers; the numbers are those of xstage_tune.spans.SpanKind.
+// What a span covers; the numbers are those of xstage_tune.base.spans.SpanKind.
 enum class SpanKind : u32 { issue = 1 };
 
 struct SpanRecord {
@@ -20,7 +20,7 @@ struct SpanRecord {
 };
 static_assert(sizeof(SpanRecord) == 12);
 
-// One a lane, in global memory; the layout of xstage_tune.spans.LANE_DTYPE.
+// One a lane, in global memory; the layout of xstage_tune.base.spans.LANE_DTYPE.
 struct LaneRecord {
     u64 timer_begin_ns;
     u64 cycle_begin;

@@ -1,4 +1,4 @@
-// What the host tells a skeleton, and what it gets back. Mirrored in xstage_tune.devices.cuda.skeletons_layout.
+// What the host tells a skeleton, and what it gets back. Mirrored in xstage_tune.cuda.skeletons_layout.
 #pragma once
 
 #include "common/span.cuh"

@@ -12,7 +12,7 @@
 //   clamped_lag   lead(p) = first row of the unit `lag` units behind p's group of units     (open Hopper change)
 //
 // `wave` and `clamped_lag` merge the whole streams and then stride them over the instances, unless a placement
-// deals the streams by weights; the others stride or deal first. xstage_tune.devices.simulator.megamoe_order is
+// deals the streams by weights; the others stride or deal first. xstage_tune.families.megamoe.order is
 // the same in numpy, and the tests hold both together tile by tile.
 //
 // A tile is found from a few numbers per expert (first rows, tokens) and per instance (its weights), by cursors

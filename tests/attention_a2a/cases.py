@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from xstage_tune.configs.schema import AttentionConfig
+from xstage_tune.families.attention_a2a.config import AttentionConfig
 
 
 def config(**changes: Any) -> AttentionConfig:

@@ -11,13 +11,13 @@ import pytest
 from numpy.typing import NDArray
 
 from tests.host_library import host_library
-from xstage_tune.configs.attention_budget import finishing_warpgroups
-from xstage_tune.configs.schema import AttentionConfig
-from xstage_tune.devices.cuda import attention_maps
-from xstage_tune.devices.cuda.attention_arguments import EPOCH_STATE, attention_arguments
-from xstage_tune.devices.cuda.attention_shape import AttentionShape, Destinations
-from xstage_tune.devices.cuda.attention_variants import attention_variant
-from xstage_tune.spans import LANE_DTYPE, RECORD_DTYPE, SpanTable, decode_records
+from xstage_tune.base.spans import LANE_DTYPE, RECORD_DTYPE, SpanTable, decode_records
+from xstage_tune.cuda import attention_maps
+from xstage_tune.cuda.attention_arguments import EPOCH_STATE, attention_arguments
+from xstage_tune.cuda.attention_shape import AttentionShape, Destinations
+from xstage_tune.cuda.attention_variants import attention_variant
+from xstage_tune.families.attention_a2a.budget import finishing_warpgroups
+from xstage_tune.families.attention_a2a.config import AttentionConfig
 
 #: The bf16 number that fills what nothing may write.
 POISON = 0xDEAD

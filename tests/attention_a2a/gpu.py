@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from cuda.core import Device, Stream
 
-from xstage_tune.configs.schema import AttentionConfig
-from xstage_tune.devices.base import StorePath
-from xstage_tune.devices.cuda.attention_kernel import AttentionA2A, PreparedLaunch
-from xstage_tune.devices.cuda.attention_shape import AttentionShape, Destinations
-from xstage_tune.devices.cuda.memory import enable_peer_access
+from xstage_tune.base.fabric import StorePath
+from xstage_tune.cuda.attention_kernel import AttentionA2A, PreparedLaunch
+from xstage_tune.cuda.attention_shape import AttentionShape, Destinations
+from xstage_tune.cuda.memory import enable_peer_access
+from xstage_tune.families.attention_a2a.config import AttentionConfig
 
 #: A bf16 number that no attention over unit normal values comes near.
 POISON = -1.0e30

@@ -17,9 +17,9 @@ import torch.distributed as dist
 
 from tests.attention_a2a.cases import config
 from tests.attention_a2a.gpu import random_inputs, reference, relative_error
-from xstage_tune.configs.schema import AttentionConfig
-from xstage_tune.devices.cuda.attention_shape import AttentionShape
-from xstage_tune.errors import XStageError
+from xstage_tune.base.errors import XStageError
+from xstage_tune.cuda.attention_shape import AttentionShape
+from xstage_tune.families.attention_a2a.config import AttentionConfig
 from xstage_tune.ops import attention_a2a, check_group, close_group
 
 STORES = config(block_n=176, output_staging="alias-v")

@@ -13,9 +13,9 @@ import pytest
 
 from tests.attention_a2a.cases import config
 from tests.attention_a2a.emulation import POISON, EmulatedKernel, EmulatedRun, attention, float32
-from xstage_tune.configs.schema import AttentionConfig
-from xstage_tune.devices.cuda.attention_shape import AttentionShape
-from xstage_tune.spans import SpanKind
+from xstage_tune.base.spans import SpanKind
+from xstage_tune.cuda.attention_shape import AttentionShape
+from xstage_tune.families.attention_a2a.config import AttentionConfig
 
 TWO_SLOTS = {"output_staging": "dedicated-x2"}
 SPLIT = config(block_n=64, output_staging="dedicated-x1", kv_splits=2)

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from xstage_tune.devices.cuda import attention_epochs
-from xstage_tune.devices.cuda.attention_arguments import EPOCH_FAULT
-from xstage_tune.devices.cuda.attention_epochs import EpochWaiter, poll_epoch
-from xstage_tune.errors import DeviceError, ExitCode
+from xstage_tune.base.errors import DeviceError, ExitCode
+from xstage_tune.cuda import attention_epochs
+from xstage_tune.cuda.attention_arguments import EPOCH_FAULT
+from xstage_tune.cuda.attention_epochs import EpochWaiter, poll_epoch
 
 
 def test_words_at_or_beyond_the_epoch_pass() -> None:

@@ -10,11 +10,11 @@ from cuda.core import Device, Stream
 
 from tests.attention_a2a.cases import config
 from tests.attention_a2a.gpu import POISON, Case, current_stream, gpu, require_path, synchronize
-from xstage_tune.configs.schema import AttentionConfig
-from xstage_tune.devices.base import StorePath
-from xstage_tune.devices.cuda.attention_epochs import EpochWaiter, poll_epoch
-from xstage_tune.devices.cuda.attention_shape import AttentionShape
-from xstage_tune.errors import DeviceError, UsageError
+from xstage_tune.base.errors import DeviceError, UsageError
+from xstage_tune.base.fabric import StorePath
+from xstage_tune.cuda.attention_epochs import EpochWaiter, poll_epoch
+from xstage_tune.cuda.attention_shape import AttentionShape
+from xstage_tune.families.attention_a2a.config import AttentionConfig
 
 pytestmark = pytest.mark.gpu
 

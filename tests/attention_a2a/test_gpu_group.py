@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from xstage_tune.devices.attention_check import TOLERANCE
+from xstage_tune.families.attention_a2a.check import TOLERANCE
 
 pytestmark = pytest.mark.gpu
 

@@ -6,9 +6,9 @@ import pytest
 
 from tests.attention_a2a.cases import config
 from tests.attention_a2a.gpu import RankBuffers, random_inputs, reference, relative_error
-from xstage_tune.configs.schema import AttentionConfig
-from xstage_tune.devices.cuda.attention_shape import AttentionShape
-from xstage_tune.errors import UsageError
+from xstage_tune.base.errors import UsageError
+from xstage_tune.cuda.attention_shape import AttentionShape
+from xstage_tune.families.attention_a2a.config import AttentionConfig
 from xstage_tune.ops import attention_a2a
 
 pytestmark = pytest.mark.gpu

@@ -8,10 +8,10 @@ import pytest
 
 from tests.attention_a2a.cases import config
 from tests.attention_a2a.gpu import POISON, Case, reference, relative_error, require_path
-from xstage_tune.configs.schema import AttentionConfig, TileOrder
-from xstage_tune.devices.base import StoreFlavour, StorePath
-from xstage_tune.devices.cuda.attention_shape import AttentionShape
-from xstage_tune.devices.cuda.attention_variants import SHIPPED
+from xstage_tune.base.fabric import StoreFlavour, StorePath
+from xstage_tune.cuda.attention_shape import AttentionShape
+from xstage_tune.cuda.attention_variants import SHIPPED
+from xstage_tune.families.attention_a2a.config import AttentionConfig, TileOrder
 
 pytestmark = pytest.mark.gpu
 

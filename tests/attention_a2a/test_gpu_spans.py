@@ -7,10 +7,10 @@ import pytest
 
 from tests.attention_a2a.cases import config
 from tests.attention_a2a.gpu import Case, current_stream
-from xstage_tune.configs.schema import AttentionConfig
-from xstage_tune.devices.cuda.attention_shape import AttentionShape
-from xstage_tune.errors import UsageError
-from xstage_tune.spans import SpanKind
+from xstage_tune.base.errors import UsageError
+from xstage_tune.base.spans import SpanKind
+from xstage_tune.cuda.attention_shape import AttentionShape
+from xstage_tune.families.attention_a2a.config import AttentionConfig
 
 pytestmark = pytest.mark.gpu
 

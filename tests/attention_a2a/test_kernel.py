@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from tests.attention_a2a.cases import config
-from xstage_tune.configs.schema import AttentionConfig
-from xstage_tune.devices.cuda import attention_kernel
-from xstage_tune.devices.cuda.attention_arguments import attention_arguments
-from xstage_tune.devices.cuda.attention_kernel import AttentionA2A
-from xstage_tune.devices.cuda.attention_shape import AttentionShape, Destinations
-from xstage_tune.errors import DeviceError, ExitCode, UsageError
-from xstage_tune.spans import LANE_DTYPE
+from xstage_tune.base.errors import DeviceError, ExitCode, UsageError
+from xstage_tune.base.spans import LANE_DTYPE
+from xstage_tune.cuda import attention_kernel
+from xstage_tune.cuda.attention_arguments import attention_arguments
+from xstage_tune.cuda.attention_kernel import AttentionA2A
+from xstage_tune.cuda.attention_shape import AttentionShape, Destinations
+from xstage_tune.families.attention_a2a.config import AttentionConfig
 
 SHAPE = AttentionShape(1000, 2, 128)
 

@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 
 from tests.attention_a2a.cases import config
-from xstage_tune.devices.cuda.attention_arguments import (
+from xstage_tune.cuda.attention_arguments import (
     ATTENTION_ARGUMENTS,
     EPOCH_FAULT,
     EPOCH_STATE,
     WAIT_ARGUMENTS,
 )
-from xstage_tune.devices.cuda.attention_variants import LANE_BYTES, attention_variant
-from xstage_tune.devices.cuda.compiler import KernelCompileError, compile_kernel
-from xstage_tune.devices.cuda.sources import kernels_root
+from xstage_tune.cuda.attention_variants import LANE_BYTES, attention_variant
+from xstage_tune.cuda.compiler import KernelCompileError, compile_kernel
+from xstage_tune.cuda.sources import kernels_root
 
 
 def layout_checks(struct: str, dtype: np.dtype[np.void]) -> str:

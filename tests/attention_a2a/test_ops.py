@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from xstage_tune.devices.cuda.attention_shape import Destinations
-from xstage_tune.devices.cuda.attention_variants import SHIPPED
-from xstage_tune.errors import DeviceError, UsageError
+from xstage_tune.base.errors import DeviceError, UsageError
+from xstage_tune.cuda.attention_shape import Destinations
+from xstage_tune.cuda.attention_variants import SHIPPED
 from xstage_tune.ops import attention_a2a, default_attention_config
 from xstage_tune.ops.tensors import attention_sizes
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.attention_a2a.cases import config
 from tests.attention_a2a.threaded_ranks import FakeGroup, FakeInput, Ranks, random_input, threaded_ranks
-from xstage_tune.errors import DeviceError, UsageError
+from xstage_tune.base.errors import DeviceError, UsageError
 from xstage_tune.ops import attention_a2a, check_group, close_group
 
 #: 4, 4 and 2 tokens a rank.

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from xstage_tune.devices.cuda.attention_shape import AttentionShape, Destinations
-from xstage_tune.errors import UsageError
+from xstage_tune.base.errors import UsageError
+from xstage_tune.cuda.attention_shape import AttentionShape, Destinations
 
 SHAPE = AttentionShape(tokens=1000, heads=3, head_dim=128, ranks=8, rank=2)
 BUFFERS = tuple(0x1000 * (rank + 1) for rank in range(8))

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from tests.host_library import host_library
-from xstage_tune.configs.schema import TileOrder
-from xstage_tune.devices.cuda.attention_variants import TILE_ORDER_NUMBER
-from xstage_tune.devices.simulator.attention_order import AttentionGrid, attention_order
+from xstage_tune.cuda.attention_variants import TILE_ORDER_NUMBER
+from xstage_tune.families.attention_a2a.config import TileOrder
+from xstage_tune.families.attention_a2a.order import AttentionGrid, attention_order
 
 SMS = 7
 

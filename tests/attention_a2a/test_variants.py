@@ -9,15 +9,8 @@ from typing import Any
 import pytest
 
 from tests.attention_a2a.cases import config
-from xstage_tune.configs.attention_budget import (
-    BUILT_BLOCK_M,
-    BUILT_BLOCK_N,
-    BUILT_HEAD_DIMS,
-    BUILT_KV_SPLITS,
-)
-from xstage_tune.configs.resources import check_config
-from xstage_tune.configs.schema import AttentionConfig
-from xstage_tune.devices.cuda.attention_variants import (
+from xstage_tune.base.errors import UsageError
+from xstage_tune.cuda.attention_variants import (
     EPOCHS,
     KERNEL,
     SHARED_BYTES_LIMIT,
@@ -26,12 +19,19 @@ from xstage_tune.devices.cuda.attention_variants import (
     recording_bytes,
     shared_bytes,
 )
-from xstage_tune.devices.cuda.cache import cached_kernel
-from xstage_tune.devices.cuda.compiler import CompiledKernel
-from xstage_tune.devices.cuda.variants import KernelVariant
-from xstage_tune.errors import UsageError
+from xstage_tune.cuda.cache import cached_kernel
+from xstage_tune.cuda.compiler import CompiledKernel
+from xstage_tune.cuda.variants import KernelVariant
+from xstage_tune.families.attention_a2a.budget import (
+    BUILT_BLOCK_M,
+    BUILT_BLOCK_N,
+    BUILT_HEAD_DIMS,
+    BUILT_KV_SPLITS,
+)
+from xstage_tune.families.attention_a2a.config import AttentionConfig
+from xstage_tune.families.binding import check_config
+from xstage_tune.families.workload_files import load_workload
 from xstage_tune.platforms.loader import load_platform
-from xstage_tune.workloads.loader import load_workload
 
 
 def paced_tiles() -> Iterator[tuple[AttentionConfig, int]]:

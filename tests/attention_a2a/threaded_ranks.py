@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from xstage_tune.devices.cuda.attention_epochs import poll_epoch
-from xstage_tune.devices.cuda.attention_shape import AttentionShape, Destinations
-from xstage_tune.errors import DeviceError, XStageError
+from xstage_tune.base.errors import DeviceError, XStageError
+from xstage_tune.cuda.attention_epochs import poll_epoch
+from xstage_tune.cuda.attention_shape import AttentionShape, Destinations
 
 _PATIENCE_S = 5.0
 _PAGE = 4096
@@ -247,10 +247,10 @@ def threaded_ranks(count: int, monkeypatch: pytest.MonkeyPatch) -> Ranks:
     monkeypatch.setattr("cuda.core.Device", lambda _: SimpleNamespace(set_current=lambda: None))
     monkeypatch.setattr("cuda.core.Stream", SimpleNamespace(from_handle=lambda _: None))
     monkeypatch.setattr(
-        "xstage_tune.devices.cuda.attention_kernel.AttentionA2A",
+        "xstage_tune.cuda.attention_kernel.AttentionA2A",
         lambda _gpu, shape, _config, **_: FakeKernel(ranks, shape),
     )
-    monkeypatch.setattr("xstage_tune.devices.cuda.attention_epochs.EpochWaiter", FakeWaiter)
+    monkeypatch.setattr("xstage_tune.cuda.attention_epochs.EpochWaiter", FakeWaiter)
     return ranks
 
 

@@ -8,16 +8,17 @@ from hypothesis import strategies as st
 
 from tests.audit.cases import capacity_point, issue_point, paper_platform
 from tests.configs.cases import attention_config
-from xstage_tune.audit.attention import AttentionAudit
-from xstage_tune.audit.bursts import BurstTerms, burst_terms
-from xstage_tune.audit.figures import Basis, Figure, derived
 from xstage_tune.audit.run import audit
-from xstage_tune.configs.defaults import default_config
-from xstage_tune.configs.schema import AttentionConfig, MegaMoeConfig, Schedule
-from xstage_tune.errors import UsageError
+from xstage_tune.base.errors import UsageError
+from xstage_tune.estimates.bursts import BurstTerms, burst_terms
+from xstage_tune.estimates.figures import Basis, Figure, derived
+from xstage_tune.families.attention_a2a.config import AttentionConfig
+from xstage_tune.families.attention_a2a.estimate import AttentionEstimate
+from xstage_tune.families.binding import default_config
+from xstage_tune.families.megamoe.config import MegaMoeConfig, Schedule
+from xstage_tune.families.workload_files import load_workload
 from xstage_tune.platforms.loader import load_platform
 from xstage_tune.platforms.schema import PlatformProfile, SplitTile
-from xstage_tune.workloads.loader import load_workload
 
 FLASH = "megamoe/deepseek-v4-flash"
 
@@ -270,8 +271,8 @@ def test_ctas_that_share_a_tile_halve_their_bursts_and_their_q_loops() -> None:
         )
         for parts in (1, 2)
     )
-    assert isinstance(whole.detail, AttentionAudit)
-    assert isinstance(split.detail, AttentionAudit)
+    assert isinstance(whole.detail, AttentionEstimate)
+    assert isinstance(split.detail, AttentionEstimate)
     assert (whole.detail.rounds, split.detail.rounds) == (2, 4)
     assert (whole.burst.producers, split.burst.producers) == (132, 132)
     assert split.burst.burst_bytes.value == whole.burst.burst_bytes.value / 2

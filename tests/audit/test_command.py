@@ -12,13 +12,13 @@ import tomli_w
 
 from tests.configs.cases import attention_config
 from tests.conftest import RunCli
-from xstage_tune.configs.loader import config_keys
-from xstage_tune.errors import ExitCode
+from xstage_tune.base.errors import ExitCode
+from xstage_tune.experiments.timing.prediction import predict
+from xstage_tune.experiments.timing.request import ProfileRequest
+from xstage_tune.families.attention_a2a.workload import AttentionWorkload
+from xstage_tune.families.config_files import config_keys
+from xstage_tune.families.workload_files import load_workload
 from xstage_tune.platforms.loader import load_platform
-from xstage_tune.profiling.prediction import predict
-from xstage_tune.profiling.request import ProfileRequest
-from xstage_tune.workloads.loader import load_workload
-from xstage_tune.workloads.schema import AttentionWorkload
 
 PAPER = ("--workload", "fa-a2a/paper", "--platform", "paper-nvlink5")
 FLASH = ("--workload", "megamoe/deepseek-v4-flash", "--platform", "paper-nvlink5")

@@ -6,15 +6,15 @@ import pytest
 
 from tests.audit.cases import paper_platform
 from tests.model.paper import MIB, TABLE_2
-from xstage_tune.audit.attention import AttentionAudit
-from xstage_tune.audit.figures import Basis, Figure
-from xstage_tune.audit.moe import MoeAudit, audit_moe
 from xstage_tune.audit.run import Audit, audit
-from xstage_tune.audit.tile_times import MoeTimes
-from xstage_tune.configs.defaults import default_config
-from xstage_tune.configs.schema import MegaMoeConfig
-from xstage_tune.workloads.loader import load_workload
-from xstage_tune.workloads.schema import MoeWorkload
+from xstage_tune.estimates.figures import Basis, Figure
+from xstage_tune.families.attention_a2a.estimate import AttentionEstimate
+from xstage_tune.families.binding import default_config
+from xstage_tune.families.megamoe.config import MegaMoeConfig
+from xstage_tune.families.megamoe.estimate import MoeEstimate, estimate_moe
+from xstage_tune.families.megamoe.estimate_times import MoeTimes
+from xstage_tune.families.megamoe.workload import MoeWorkload
+from xstage_tune.families.workload_files import load_workload
 
 BACKPRESSURED = [model for model in TABLE_2 if model != "DSv4-Pro"]
 
@@ -23,7 +23,7 @@ def attention_audit(tokens: int) -> Audit:
     return audit(load_workload("fa-a2a/paper", [f"tokens={tokens}"]), paper_platform())
 
 
-def moe_audit(model: str) -> MoeAudit:
+def moe_audit(model: str) -> MoeEstimate:
     """A 192x128 tile, all of it remote, with the tile times that Table 2 publishes."""
     row = TABLE_2[model]
     layer = load_workload("megamoe/deepseek-v4-flash", ["remote_fraction=1.0"])
@@ -34,7 +34,7 @@ def moe_audit(model: str) -> MoeAudit:
     times = MoeTimes(
         *(Figure(us * 1e3, Basis.MEASURED, "Table 2") for us in (row.l1_mainloop, row.l2_mainloop))
     )
-    return audit_moe(layer, paper_platform(), config.model_copy(update=tile), times)
+    return estimate_moe(layer, paper_platform(), config.model_copy(update=tile), times)
 
 
 def test_attention_is_the_papers_conservative_case() -> None:
@@ -45,7 +45,7 @@ def test_attention_is_the_papers_conservative_case() -> None:
     assert burst.recovery_gap_ns.value == pytest.approx(6.0e3, abs=50)
     assert burst.peak_outstanding_bytes.value == pytest.approx(4.1 * MIB, abs=0.05 * MIB)
     assert burst.capacity_bytes.value == 4.25 * MIB
-    assert isinstance(found.detail, AttentionAudit)
+    assert isinstance(found.detail, AttentionEstimate)
     assert found.detail.converged_tokens.value == pytest.approx(1.0e3, abs=50)
     assert found.verdict == "piggyback"
     assert [action.kind for action in found.actions] == ["piggyback"]

@@ -10,13 +10,14 @@ import pytest
 from tests.conftest import RunCli
 from xstage_tune.audit.finite_run import MOST_EXPOSED
 from xstage_tune.audit.run import audit
-from xstage_tune.configs.defaults import default_config
-from xstage_tune.configs.loader import config_from_keys, config_keys
-from xstage_tune.configs.schema import KernelConfig, Schedule
-from xstage_tune.devices.simulated_kernels import SimulatedKernels
+from xstage_tune.families.binding import default_config
+from xstage_tune.families.config import KernelConfig
+from xstage_tune.families.config_files import config_from_keys, config_keys
+from xstage_tune.families.megamoe.config import Schedule
+from xstage_tune.families.workload_files import load_workload
 from xstage_tune.platforms.loader import load_platform
-from xstage_tune.search import launch_size
-from xstage_tune.workloads.loader import load_workload
+from xstage_tune.simulator import launch_size
+from xstage_tune.simulator.fused_kernels import SimulatedKernels
 
 FLASH = "megamoe/deepseek-v4-flash"
 

@@ -6,10 +6,10 @@ import pytest
 
 from tests.audit.cases import paper_platform
 from xstage_tune.audit.run import audit
-from xstage_tune.configs.defaults import default_config
-from xstage_tune.configs.schema import Schedule
+from xstage_tune.families.binding import default_config
+from xstage_tune.families.megamoe.config import Schedule
+from xstage_tune.families.workload_files import load_workload
 from xstage_tune.report.study_words import verdict_words
-from xstage_tune.workloads.loader import load_workload
 
 
 @pytest.mark.parametrize(

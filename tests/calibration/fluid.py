@@ -15,18 +15,17 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from xstage_tune.devices.base import (
+from xstage_tune.base.fabric import StoreFlavour, StorePath
+from xstage_tune.base.spans import LANE_DTYPE, SPAN_DTYPE, SpanKind, SpanTable
+from xstage_tune.launches.device import (
     BurstPoint,
     BurstRun,
     CopyRate,
     DeviceDescription,
     GpuState,
     LaunchInfo,
-    StoreFlavour,
-    StorePath,
     Verification,
 )
-from xstage_tune.spans import LANE_DTYPE, SPAN_DTYPE, SpanKind, SpanTable
 
 TICK_NS = 32
 CLOCK_GHZ = 1.98

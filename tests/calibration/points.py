@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from tests.calibration.fluid import Fluid, FluidDevice
+from xstage_tune.base.fabric import StoreFlavour, StorePath
 from xstage_tune.calibration.reduce import IsolatedFigures, PeriodicFigures, reduce_run
-from xstage_tune.devices.base import BurstPoint, StoreFlavour, StorePath
+from xstage_tune.launches.device import BurstPoint
 
 KIB = 1 << 10
 

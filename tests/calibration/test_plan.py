@@ -7,12 +7,12 @@ from collections import Counter
 import pytest
 
 from tests.calibration.conftest import Calibrated
+from xstage_tune.base.errors import UsageError
 from xstage_tune.calibration.fit import Basis, fit_basis
 from xstage_tune.calibration.plan import Planner
 from xstage_tune.calibration.reduce import RunFigures, reduce_run
 from xstage_tune.calibration.request import CalibrationRequest
-from xstage_tune.devices.base import BurstPoint
-from xstage_tune.errors import UsageError
+from xstage_tune.launches.device import BurstPoint
 
 KIB = 1 << 10
 

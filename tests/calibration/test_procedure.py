@@ -9,10 +9,10 @@ import pytest
 
 from tests.calibration.conftest import PORTS, TRUTH, Calibrated
 from tests.calibration.fluid import FluidDevice, Recorder
+from xstage_tune.base.errors import DeviceError, FindingError
 from xstage_tune.calibration.fit import fit
 from xstage_tune.calibration.procedure import calibrate
 from xstage_tune.calibration.request import CalibrationRequest
-from xstage_tune.errors import DeviceError, FindingError
 
 
 def test_drain_rate_is_recovered(calibrated: Calibrated) -> None:

@@ -13,7 +13,7 @@ from tests.calibration.fluid import FluidDevice, with_dropped
 from xstage_tune.calibration.fit import fit, fit_figures
 from xstage_tune.calibration.reduce import IsolatedFigures, PeriodicFigures, RunFigures, reduce_run
 from xstage_tune.calibration.result import CalibrationResult, Finding
-from xstage_tune.devices.base import CopyRate, DeviceDescription, Verification
+from xstage_tune.launches.device import CopyRate, DeviceDescription, Verification
 
 COPY = CopyRate("host", 1 << 28, (55.1e9, 55.0e9))
 

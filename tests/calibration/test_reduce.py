@@ -18,8 +18,8 @@ from tests.calibration.points import (
     periodic_figures,
     periodic_point,
 )
+from xstage_tune.base.spans import SpanTable
 from xstage_tune.calibration.reduce import PeriodicFigures, UnusableRun, reduce_run
-from xstage_tune.spans import SpanTable
 
 EXACT = replace(TRUTH, rate_jitter=0.0)
 

@@ -13,9 +13,9 @@ from collections.abc import Iterator, Sequence
 
 from tests.calibration.fluid import Fluid, FluidDevice
 from xstage_tune import cli
+from xstage_tune.base.interrupts import held_back
 from xstage_tune.devices import open_bursts
-from xstage_tune.devices.base import BurstPoint, BurstRun
-from xstage_tune.interrupts import held_back
+from xstage_tune.launches.device import BurstPoint, BurstRun
 
 
 class SlowDevice(FluidDevice):

@@ -17,7 +17,7 @@ from tests.conftest import CliResult, RunCli
 from tests.processes import interrupt, start, wait_for_launches
 from xstage_tune.calibration.result import Finding
 from xstage_tune.devices import open_bursts
-from xstage_tune.devices.base import BurstPoint, BurstRun
+from xstage_tune.launches.device import BurstPoint, BurstRun
 from xstage_tune.platforms.choice import chosen_platform
 from xstage_tune.platforms.loader import list_own_platforms, load_platform
 from xstage_tune.store.facade import Store

@@ -16,8 +16,8 @@ from tests.calibration.fluid import Fluid, FluidDevice
 from tests.conftest import RunCli
 from xstage_tune.commands._app import app
 from xstage_tune.devices import open_bursts
+from xstage_tune.families.workload_files import load_workload
 from xstage_tune.platforms.loader import load_platform
-from xstage_tune.workloads.loader import load_workload
 
 SEARCH = ("search", "-w", "fa-a2a/paper", "-p", "paper-nvlink5", "--trials", "2")
 EMULATION = (

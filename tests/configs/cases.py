@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from xstage_tune.configs.schema import AttentionConfig, MegaMoeConfig, Schedule
+from xstage_tune.families.attention_a2a.config import AttentionConfig
+from xstage_tune.families.attention_a2a.workload import AttentionWorkload
+from xstage_tune.families.megamoe.config import MegaMoeConfig, Schedule
+from xstage_tune.families.megamoe.workload import MoeWorkload
 from xstage_tune.platforms.loader import load_platform
 from xstage_tune.platforms.schema import PlatformProfile, SplitTile
-from xstage_tune.workloads.schema import AttentionWorkload, MoeWorkload
 
 BLACKWELL = load_platform("paper-nvlink5")
 

@@ -5,18 +5,15 @@ from __future__ import annotations
 import pytest
 
 from tests.configs.cases import BLACKWELL, attention, hopper, megamoe_config, moe
-from xstage_tune.configs.defaults import (
-    default_config,
-    fitting_stages,
-    heuristic_configs,
-    interleaved_config,
-)
-from xstage_tune.configs.resources import check_config
-from xstage_tune.configs.schema import AttentionConfig, MegaMoeConfig
-from xstage_tune.errors import UsageError
+from xstage_tune.base.errors import UsageError
+from xstage_tune.families.attention_a2a.config import AttentionConfig
+from xstage_tune.families.binding import check_config, default_config, heuristic_configs
+from xstage_tune.families.megamoe.config import MegaMoeConfig
+from xstage_tune.families.megamoe.defaults import fitting_stages
+from xstage_tune.families.megamoe.family import FAMILY
+from xstage_tune.families.megamoe.workload import MoeWorkload
+from xstage_tune.families.workload_files import list_workloads, load_workload
 from xstage_tune.platforms.schema import PlatformProfile
-from xstage_tune.workloads.loader import list_workloads, load_workload
-from xstage_tune.workloads.schema import MoeWorkload
 
 
 @pytest.mark.parametrize("platform", [BLACKWELL, hopper()], ids=lambda platform: platform.name)
@@ -73,7 +70,7 @@ def test_the_interleaved_lead_exceeds_the_knee() -> None:
     """DeepSeek-V4-Flash: D_knee = 128 * 148 / (2 * 2048) = 4.6 rows; two and a half of them."""
     flash = load_workload("megamoe/deepseek-v4-flash")
     assert isinstance(flash, MoeWorkload)
-    assert interleaved_config(flash, BLACKWELL).schedule.lead_rows == 12
+    assert FAMILY.bind(flash, BLACKWELL).with_schedule("interleaved").schedule.lead_rows == 12
 
 
 def test_stages_fill_what_the_rest_leaves() -> None:

@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 
 from tests.configs.cases import BLACKWELL, attention, attention_config, hopper, megamoe_config, moe
-from xstage_tune.configs.resources import check_config, require_feasible
-from xstage_tune.configs.schema import KernelConfig, Schedule
-from xstage_tune.errors import UsageError
+from xstage_tune.base.errors import UsageError
+from xstage_tune.families.binding import check_config, require_feasible
+from xstage_tune.families.config import KernelConfig
+from xstage_tune.families.megamoe.config import Schedule
+from xstage_tune.families.workload import Workload
 from xstage_tune.platforms.schema import PlatformProfile
-from xstage_tune.workloads.schema import Workload
 
 
 def limits(config: KernelConfig, workload: Workload, platform: PlatformProfile) -> set[str]:

@@ -9,9 +9,10 @@ import pytest
 import tomli_w
 
 from tests.configs.cases import attention_config, megamoe_config
-from xstage_tune.configs.loader import config_from_keys, config_keys, load_config
-from xstage_tune.configs.schema import KernelConfig, Schedule
-from xstage_tune.errors import UsageError
+from xstage_tune.base.errors import UsageError
+from xstage_tune.families.config import KernelConfig
+from xstage_tune.families.config_files import config_from_keys, config_keys, load_config
+from xstage_tune.families.megamoe.config import Schedule
 
 CONFIGS = [
     megamoe_config(),

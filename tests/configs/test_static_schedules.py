@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xstage_tune.configs.static_schedules import clamped_lag_units, wave_experts
+from xstage_tune.families.megamoe.static_schedules import clamped_lag_units, wave_experts
 
 
 def test_a_wave_fills_the_sms_twice_and_divides_the_experts() -> None:

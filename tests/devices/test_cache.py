@@ -10,9 +10,9 @@ from subprocess import PIPE, Popen
 
 import pytest
 
-from xstage_tune.devices.cuda import cache
-from xstage_tune.devices.cuda.cache import cache_folder, cached_kernel
-from xstage_tune.devices.cuda.compiler import CompiledKernel
+from xstage_tune.cuda import cache
+from xstage_tune.cuda.cache import cache_folder, cached_kernel
+from xstage_tune.cuda.compiler import CompiledKernel
 
 SOURCE = (
     '#include "value.cuh"\nextern "C" __global__ void fill(float* to) { to[threadIdx.x] = VALUE + KNOB; }\n'
@@ -22,7 +22,7 @@ SOURCE = (
 COMPETITOR = """
 import hashlib, sys
 from pathlib import Path
-from xstage_tune.devices.cuda.cache import cached_kernel
+from xstage_tune.cuda.cache import cached_kernel
 print("ready", flush=True)
 sys.stdin.readline()
 kernel = cached_kernel("fill.cu", "sm_90a", {"KNOB": 1}, ("fill",), Path(sys.argv[1]))

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from xstage_tune.devices.cuda.compiler import CompiledKernel, KernelCompileError, compile_kernel
-from xstage_tune.devices.cuda.compiler_log import first_error, parse_entries, parse_warnings
-from xstage_tune.devices.cuda.sources import hash_sources, read_sources
-from xstage_tune.devices.cuda.variants import KernelVariant, kernel_variants
-from xstage_tune.errors import DeviceError, ExitCode, UsageError, XStageError
+from xstage_tune.base.errors import DeviceError, ExitCode, UsageError, XStageError
+from xstage_tune.cuda.compiler import CompiledKernel, KernelCompileError, compile_kernel
+from xstage_tune.cuda.compiler_log import first_error, parse_entries, parse_warnings
+from xstage_tune.cuda.sources import hash_sources, read_sources
+from xstage_tune.cuda.variants import KernelVariant, kernel_variants
 
 #: Machine of a cubin's ELF header: NVIDIA CUDA.
 EM_CUDA = 190

@@ -14,10 +14,11 @@ import pytest
 
 from tests.devices.fake_nvml import FakeNvml
 from tests.h200 import H200
-from xstage_tune.devices.archive import recording_file
-from xstage_tune.devices.burst_replay import ReplayedBursts
-from xstage_tune.devices.cuda import nvml
-from xstage_tune.devices.gpu_identity import identity_of, present_gpu
+from xstage_tune.cuda import nvml
+from xstage_tune.devices.present_gpu import present_gpu
+from xstage_tune.launches.archive import recording_file
+from xstage_tune.launches.burst_replay import ReplayedBursts
+from xstage_tune.launches.gpu_identity import identity_of
 from xstage_tune.platforms.gpus import compare
 from xstage_tune.platforms.identity import GpuIdentity, GpuLink
 from xstage_tune.platforms.loader import load_platform
@@ -141,7 +142,7 @@ def test_a_gpu_that_was_lent_alone_does_not_say_that_it_has_no_nvlink(
 
 def test_asking_loads_neither_torch_nor_the_store_nor_cuda() -> None:
     code = (
-        "import sys; from xstage_tune.devices.gpu_identity import present_gpu; present_gpu();"
+        "import sys; from xstage_tune.devices.present_gpu import present_gpu; present_gpu();"
         "print([name for name in ('torch', 'sqlalchemy', 'cuda', 'scipy', 'optuna') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

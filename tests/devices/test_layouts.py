@@ -7,10 +7,10 @@ import re
 import numpy as np
 import pytest
 
-from xstage_tune.assets import data_dir
-from xstage_tune.devices.cuda.bursts import BURST_ARGUMENTS, CONTROL
-from xstage_tune.devices.cuda.destination import VERIFY_ARGUMENTS
-from xstage_tune.spans import LANE_DTYPE, RECORD_DTYPE, SpanKind
+from xstage_tune.base.assets import data_dir
+from xstage_tune.base.spans import LANE_DTYPE, RECORD_DTYPE, SpanKind
+from xstage_tune.cuda.bursts import BURST_ARGUMENTS, CONTROL
+from xstage_tune.cuda.destination import VERIFY_ARGUMENTS
 
 #: Names that differ because the host speaks of any device's ticks.
 _RENAMED = {"cycle_begin": "tick_begin", "cycle_end": "tick_end"}

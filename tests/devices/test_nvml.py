@@ -12,9 +12,9 @@ import pynvml
 import pytest
 
 from tests.devices.fake_nvml import FakeNvml
-from xstage_tune.devices.base import throttling
-from xstage_tune.devices.cuda import nvml
-from xstage_tune.devices.cuda.nvml import GpuMonitor, NvLinks, PcieLink, decode_clock_events
+from xstage_tune.cuda import nvml
+from xstage_tune.cuda.nvml import GpuMonitor, NvLinks, PcieLink, decode_clock_events
+from xstage_tune.launches.device import throttling
 
 ADDRESS = "0000:65:00.0"
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from xstage_tune.devices.cuda.pattern import PIECE_WORDS, burst_words, count_mismatches, nonce
+from xstage_tune.cuda.pattern import PIECE_WORDS, burst_words, count_mismatches, nonce
 
 RING_BYTES = 24 * 1024
 

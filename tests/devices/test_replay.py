@@ -13,8 +13,19 @@ import pytest
 from tests.conftest import RunCli
 from tests.disk import room_for
 from tests.h200 import H200
-from xstage_tune.devices.archive import ArchiveWriter, new_archive, recording_file
-from xstage_tune.devices.base import (
+from xstage_tune.base.errors import DeviceError, UsageError
+from xstage_tune.base.spans import LANE_DTYPE, SPAN_DTYPE, SpanTable
+from xstage_tune.devices.open_bursts import open_device
+from xstage_tune.launches.archive import ArchiveWriter, new_archive, recording_file
+from xstage_tune.launches.burst_recording import (
+    CALIBRATION,
+    Manifest,
+    RecordedRequest,
+    new_manifest,
+    record_run,
+)
+from xstage_tune.launches.burst_replay import ReplayedBursts
+from xstage_tune.launches.device import (
     BurstPoint,
     BurstRun,
     CopyRate,
@@ -22,17 +33,6 @@ from xstage_tune.devices.base import (
     LaunchInfo,
     Verification,
 )
-from xstage_tune.devices.burst_recording import (
-    CALIBRATION,
-    Manifest,
-    RecordedRequest,
-    new_manifest,
-    record_run,
-)
-from xstage_tune.devices.burst_replay import ReplayedBursts
-from xstage_tune.devices.open_bursts import open_device
-from xstage_tune.errors import DeviceError, UsageError
-from xstage_tune.spans import LANE_DTYPE, SPAN_DTYPE, SpanTable
 
 REQUEST = RecordedRequest("host", ("st.v4",), "quick", 3)
 RATE = CopyRate("host", 1 << 28, (55.1e9, 55.2e9))

@@ -11,16 +11,19 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tests.configs.cases import BLACKWELL, attention, attention_config, hopper, megamoe_config, moe
-from xstage_tune.configs.schema import AttentionConfig, Schedule, TileOrder
-from xstage_tune.devices.attention_profiles import profile_case
-from xstage_tune.devices.attention_spans import remote_tiles
-from xstage_tune.devices.fused_launch import GivenTimes, fused_launch
-from xstage_tune.devices.simulated_kernels import SimulatedKernels
-from xstage_tune.devices.tile_times import attention_tile_times, moe_tile_times
-from xstage_tune.errors import UsageError
+from xstage_tune.base.errors import UsageError
+from xstage_tune.families.attention_a2a.config import AttentionConfig, TileOrder
+from xstage_tune.families.attention_a2a.spans import remote_tiles
+from xstage_tune.families.attention_a2a.tile_times import attention_tile_times
+from xstage_tune.families.attention_a2a.timing import profile_case
+from xstage_tune.families.binding import fused_launch
+from xstage_tune.families.launch import GivenTimes
+from xstage_tune.families.megamoe.config import Schedule
+from xstage_tune.families.megamoe.routing import busiest_rank, local_tokens_per_expert
+from xstage_tune.families.megamoe.tile_times import moe_tile_times
+from xstage_tune.families.workload_files import load_workload
 from xstage_tune.platforms.loader import load_platform
-from xstage_tune.workloads.loader import load_workload
-from xstage_tune.workloads.routing import busiest_rank, local_tokens_per_expert
+from xstage_tune.simulator.fused_kernels import SimulatedKernels
 
 KERNELS = SimulatedKernels(BLACKWELL)
 H200 = load_platform("h200-host")

@@ -15,8 +15,8 @@ import pytest
 import typer.main
 
 from tests.docs.blocks import ROOT, Block, blocks, code_spans, pages
+from xstage_tune.base.user_folders import cache_folder
 from xstage_tune.commands._app import app
-from xstage_tune.user_folders import cache_folder
 
 PAGES = {str(page.relative_to(ROOT)): page for page in pages()}
 #: Of runs and studies: the time at which they began, and some digits.

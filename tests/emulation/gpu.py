@@ -10,10 +10,10 @@ import pytest
 
 from tests.h200 import H200
 from xstage_tune.devices import open_skeletons
-from xstage_tune.devices.base import DeviceDescription, Verification
-from xstage_tune.devices.simulator.skeletons import SimulatedSkeletons
-from xstage_tune.devices.skeletons import Skeleton, SkeletonRun
+from xstage_tune.launches.device import DeviceDescription, Verification
+from xstage_tune.launches.skeletons import Skeleton, SkeletonRun
 from xstage_tune.platforms.loader import load_platform
+from xstage_tune.simulator.skeletons import SimulatedSkeletons
 
 #: A layer of a few hundred tiles on the H200.
 SMALL = ("--workload", "megamoe/deepseek-v4-flash", "--set", "tokens_per_rank=64")

@@ -9,15 +9,15 @@ import pytest
 
 from tests.configs.cases import attention, attention_config, megamoe_config, moe
 from tests.emulation.gpu import HOST
-from xstage_tune.configs.schema import MegaMoeConfig, Schedule
-from xstage_tune.devices.fused_launch import GivenTimes
-from xstage_tune.devices.simulator.megamoe_order import LINEAR2, megamoe_order
-from xstage_tune.emulation.cases import WITHOUT_STORES, cases_of, skeleton_of
-from xstage_tune.emulation.request import EmulationRequest
-from xstage_tune.emulation.sweep import Sweep
-from xstage_tune.errors import UsageError
-from xstage_tune.workloads.loader import load_workload
-from xstage_tune.workloads.routing import busiest_rank, local_tokens_per_expert
+from xstage_tune.base.errors import UsageError
+from xstage_tune.experiments.emulation.cases import WITHOUT_STORES, cases_of, skeleton_of
+from xstage_tune.experiments.emulation.request import EmulationRequest
+from xstage_tune.experiments.emulation.sweep import Sweep
+from xstage_tune.families.launch import GivenTimes
+from xstage_tune.families.megamoe.config import MegaMoeConfig, Schedule
+from xstage_tune.families.megamoe.order import LINEAR2, megamoe_order
+from xstage_tune.families.megamoe.routing import busiest_rank, local_tokens_per_expert
+from xstage_tune.families.workload_files import load_workload
 
 LAYER = moe(tokens_per_rank=512, routing={"kind": "zipf", "alpha": 1.0, "seed": 2})
 CONFIG = megamoe_config(Schedule(kind="interleaved", lead_rows=3), block_m=64)

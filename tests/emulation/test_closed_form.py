@@ -10,14 +10,15 @@ from statistics import median
 
 import pytest
 
-from xstage_tune.audit.prediction import VISIBILITY_LATENCY
-from xstage_tune.configs.defaults import default_config
-from xstage_tune.configs.schema import AttentionConfig, MegaMoeConfig, OutputStaging
-from xstage_tune.emulation.cases import WITHOUT_STORES, cases_of, skeleton_of
-from xstage_tune.emulation.prediction import ClosedForm, closed_form, simulated
-from xstage_tune.emulation.request import EmulationRequest
+from xstage_tune.estimates.schedule import VISIBILITY_LATENCY
+from xstage_tune.experiments.emulation.cases import WITHOUT_STORES, cases_of, skeleton_of
+from xstage_tune.experiments.emulation.prediction import ClosedForm, closed_form, simulated
+from xstage_tune.experiments.emulation.request import EmulationRequest
+from xstage_tune.families.attention_a2a.config import AttentionConfig, OutputStaging
+from xstage_tune.families.binding import default_config
+from xstage_tune.families.megamoe.config import MegaMoeConfig
+from xstage_tune.families.workload_files import load_workload
 from xstage_tune.platforms.loader import load_platform
-from xstage_tune.workloads.loader import load_workload
 
 GLM = "megamoe/glm-4.5"  # 24 Linear-1 tiles of a row for 40 Linear-2 tiles
 

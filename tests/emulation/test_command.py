@@ -16,10 +16,10 @@ from tests.conftest import RunCli, without_choice
 from tests.emulation.gpu import SMALL, ScriptedGpu, use
 from tests.processes import interrupt, start, wait_for_launches
 from tests.report.pages import Page
-from xstage_tune.configs.loader import config_keys
-from xstage_tune.configs.schema import Schedule
+from xstage_tune.base.errors import DeviceError
 from xstage_tune.devices import open_skeletons
-from xstage_tune.errors import DeviceError
+from xstage_tune.families.config_files import config_keys
+from xstage_tune.families.megamoe.config import Schedule
 from xstage_tune.store.facade import Store
 
 SIMULATED = ("--device", "simulator", "--repeats", "2")
@@ -236,7 +236,7 @@ def no_gpu(_: str) -> None:
 
 
 def test_without_a_gpu_cuda_says_what_works(run_cli: RunCli, monkeypatch: pytest.MonkeyPatch) -> None:
-    from xstage_tune.devices.cuda.gpu import Gpu
+    from xstage_tune.cuda.gpu import Gpu
 
     def refuse(_: int) -> None:
         raise DeviceError("no NVIDIA driver", "install it")

@@ -9,21 +9,21 @@ import pytest
 from tests.configs.cases import attention, attention_config, megamoe_config, moe
 from tests.emulation.gpu import HOST, ScriptedGpu
 from tests.h200 import H200
-from xstage_tune.configs.schema import Schedule
-from xstage_tune.devices.base import GpuState, LaunchInfo
-from xstage_tune.devices.fused_launch import GivenTimes
-from xstage_tune.devices.simulator.skeletons import SimulatedSkeletons
-from xstage_tune.devices.skeleton_figures import LaunchFigures, figures_of
-from xstage_tune.devices.skeletons import SkeletonRun
-from xstage_tune.emulation.cases import WITHOUT_STORES, cases_of, skeleton_of
-from xstage_tune.emulation.prediction import closed_form
-from xstage_tune.emulation.procedure import emulate
-from xstage_tune.emulation.request import EmulationRequest
-from xstage_tune.emulation.result import EmulationResult, conclude, error_pct
-from xstage_tune.errors import DeviceError, FindingError, UsageError
+from xstage_tune.base.errors import DeviceError, FindingError, UsageError
+from xstage_tune.base.spans import SpanKind
+from xstage_tune.experiments.emulation.cases import WITHOUT_STORES, cases_of, skeleton_of
+from xstage_tune.experiments.emulation.prediction import closed_form
+from xstage_tune.experiments.emulation.procedure import emulate
+from xstage_tune.experiments.emulation.request import EmulationRequest
+from xstage_tune.experiments.emulation.result import EmulationResult, conclude, error_pct
+from xstage_tune.families.launch import GivenTimes
+from xstage_tune.families.megamoe.config import Schedule
+from xstage_tune.launches.device import GpuState, LaunchInfo
+from xstage_tune.launches.skeleton_figures import LaunchFigures, figures_of
+from xstage_tune.launches.skeletons import SkeletonRun
 from xstage_tune.model.attention import converged_tokens
 from xstage_tune.model.moe import lead_knee_rows
-from xstage_tune.spans import SpanKind
+from xstage_tune.simulator.skeletons import SimulatedSkeletons
 
 CONFIG = megamoe_config(Schedule(kind="interleaved", lead_rows=8), block_m=64)
 MOE = EmulationRequest(

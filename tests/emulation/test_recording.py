@@ -15,19 +15,19 @@ from tests.configs.cases import megamoe_config, moe
 from tests.disk import room_for
 from tests.emulation.gpu import HOST, ScriptedGpu
 from tests.h200 import H200
-from xstage_tune.assets import data_dir
-from xstage_tune.devices import burst_recording
-from xstage_tune.devices.archive import ArchiveWriter, new_archive
-from xstage_tune.devices.launch_recording import LaunchManifest, new_manifest
+from xstage_tune.base.assets import data_dir
+from xstage_tune.base.errors import UsageError
 from xstage_tune.devices.open_skeletons import open_cuda_skeletons, open_replay, parse_spec
-from xstage_tune.devices.skeleton_figures import figures_of
-from xstage_tune.devices.skeleton_recording import EMULATION, RecordedLaunch, record_launch, sampled
-from xstage_tune.devices.skeleton_replay import ReplayedSkeletons
-from xstage_tune.devices.skeletons import Skeleton
 from xstage_tune.doctor import machine
-from xstage_tune.emulation.cases import cases_of, skeleton_of
-from xstage_tune.emulation.request import EmulationRequest, request_from_keys
-from xstage_tune.errors import UsageError
+from xstage_tune.experiments.emulation.cases import cases_of, skeleton_of
+from xstage_tune.experiments.emulation.request import EmulationRequest, request_from_keys
+from xstage_tune.launches import burst_recording
+from xstage_tune.launches.archive import ArchiveWriter, new_archive
+from xstage_tune.launches.launch_recording import LaunchManifest, new_manifest
+from xstage_tune.launches.skeleton_figures import figures_of
+from xstage_tune.launches.skeleton_recording import EMULATION, RecordedLaunch, record_launch, sampled
+from xstage_tune.launches.skeleton_replay import ReplayedSkeletons
+from xstage_tune.launches.skeletons import Skeleton
 
 REQUEST = EmulationRequest(
     moe(tokens_per_rank=256), HOST, megamoe_config(block_m=64), ("alternating", "clamped-lag"), "host"

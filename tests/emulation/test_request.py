@@ -10,10 +10,10 @@ import pytest
 
 from tests.configs.cases import attention, attention_config, megamoe_config, moe
 from tests.emulation.gpu import HOST
-from xstage_tune.devices.fused_launch import GivenTimes
-from xstage_tune.emulation.request import EmulationRequest, parse_given, request_from_keys
-from xstage_tune.emulation.sweep import Sweep
-from xstage_tune.errors import UsageError
+from xstage_tune.base.errors import UsageError
+from xstage_tune.experiments.emulation.request import EmulationRequest, parse_given, request_from_keys
+from xstage_tune.experiments.emulation.sweep import Sweep
+from xstage_tune.families.launch import GivenTimes
 
 MOE = EmulationRequest(moe(), HOST, megamoe_config(block_m=64), ("wave", "interleaved"), "host")
 ATTENTION = EmulationRequest(attention(), HOST, attention_config(), ("spread",), "host")

@@ -13,10 +13,10 @@ from tests.configs.cases import attention_config, megamoe_config, moe
 from tests.conftest import RunCli
 from tests.emulation.gpu import HOST, SMALL, ScriptedGpu, use
 from tests.h200 import H200
+from xstage_tune.base.errors import DeviceError, FindingError, UsageError
 from xstage_tune.devices.emulated_kernels import EmulatedKernels
 from xstage_tune.devices.open_kernels import open_kernel_device
-from xstage_tune.devices.skeletons import Skeleton, SkeletonRun
-from xstage_tune.errors import DeviceError, FindingError, UsageError
+from xstage_tune.launches.skeletons import Skeleton, SkeletonRun
 
 LAYER = moe(tokens_per_rank=128)
 CONFIG = megamoe_config(block_m=64)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from xstage_tune.emulation.sweep import SweepKey, parse_sweep
-from xstage_tune.errors import UsageError
+from xstage_tune.base.errors import UsageError
+from xstage_tune.experiments.emulation.sweep import SweepKey, parse_sweep
 
 
 @pytest.mark.parametrize(

@@ -6,18 +6,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from xstage_tune.devices.base import StoreFlavour
-from xstage_tune.devices.simulator.megamoe import MoeStores, given_mainloop_ns, megamoe_streams
-from xstage_tune.devices.simulator.megamoe_order import (
-    LINEAR2,
-    Interleaved,
-    MoeGrid,
-    Schedule,
-    megamoe_order,
-)
-from xstage_tune.devices.simulator.moe_placement import Placement
-from xstage_tune.devices.skeletons import MoeScheduling, Skeleton
-from xstage_tune.devices.streams import Streams, independent_streams
+from xstage_tune.base.fabric import StoreFlavour
+from xstage_tune.families.megamoe.order import LINEAR2, Interleaved, MoeGrid, Schedule, megamoe_order
+from xstage_tune.families.megamoe.placement import Placement
+from xstage_tune.families.megamoe.scheduling import MoeScheduling
+from xstage_tune.families.megamoe.streams import MoeStores, given_mainloop_ns, megamoe_streams
+from xstage_tune.launches.skeletons import Skeleton
+from xstage_tune.launches.streams import Streams, independent_streams
 
 BLOCK_M = 128
 

@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tests.host_library import host_library
-from xstage_tune.devices.cuda.skeletons_scheduler import scheduler_tables
-from xstage_tune.devices.skeletons import MoeScheduling
+from xstage_tune.families.megamoe.scheduling import MoeScheduling
 
 COLUMNS = ("layer", "row", "n_tile", "expert", "m_block", "tokens")
 
@@ -24,13 +23,10 @@ def _library() -> ctypes.CDLL:
 
 def take_tiles(scheduling: MoeScheduling) -> list[NDArray[np.void]]:
     """``[SMs]`` arrays of :data:`COLUMNS`: the tiles of each SM in the order of the kernels' scheduler."""
-    grid, tables = scheduling.grid, scheduler_tables(scheduling)
+    grid, tables = scheduling.grid, scheduling.tables()
     parameters = tables.parameters
-    parameters["tokens_per_expert"] = tables.tokens_per_expert.ctypes.data
-    parameters["first_row"] = tables.first_row.ctypes.data
-    if tables.weights is not None:
-        parameters["l1_weights"] = tables.weights[0].ctypes.data
-        parameters["l2_weights"] = tables.weights[1].ctypes.data
+    for field, array in tables.arrays.items():
+        parameters[field] = array.ctypes.data
     room = np.zeros(grid.rows * (grid.l1_tiles + grid.l2_tiles), [(name, "<u4") for name in COLUMNS])
     take = _library().take_tiles
     address = ctypes.c_void_p(parameters.ctypes.data)

@@ -17,16 +17,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tests.host_library import host_library
-from xstage_tune.devices.base import StoreFlavour
-from xstage_tune.devices.cuda.extents import count_extent_mismatches
-from xstage_tune.devices.cuda.pattern import nonce
-from xstage_tune.devices.cuda.skeletons_arguments import add_destination, launch_arguments
-from xstage_tune.devices.cuda.skeletons_extents import local_extents, remote_extents, tile_rings
-from xstage_tune.devices.cuda.skeletons_layout import CONTROL
-from xstage_tune.devices.cuda.skeletons_plan import LaunchPlan, Target, plan_launch, ring_slot_bytes
-from xstage_tune.devices.cuda.skeletons_result import Recorded, empty_record
-from xstage_tune.devices.cuda.variants import skeleton_variant
-from xstage_tune.devices.skeletons import Skeleton
+from xstage_tune.base.fabric import StoreFlavour
+from xstage_tune.cuda.extents import count_extent_mismatches
+from xstage_tune.cuda.pattern import nonce
+from xstage_tune.cuda.skeletons_arguments import add_destination, launch_arguments
+from xstage_tune.cuda.skeletons_extents import local_extents, remote_extents, tile_rings
+from xstage_tune.cuda.skeletons_layout import CONTROL
+from xstage_tune.cuda.skeletons_plan import LaunchPlan, Target, plan_launch, ring_slot_bytes
+from xstage_tune.cuda.skeletons_result import Recorded, empty_record
+from xstage_tune.cuda.variants import skeleton_variant
+from xstage_tune.launches.skeletons import Skeleton
 
 #: The stand-ins' clock.
 CYCLES_PER_NS = 2.0

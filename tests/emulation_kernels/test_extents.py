@@ -8,11 +8,11 @@ from numpy.typing import NDArray
 
 from tests.emulation_kernels.cases import attention_skeleton, moe_skeleton
 from tests.emulation_kernels.test_plan import TARGET
-from xstage_tune.devices.cuda.extents import EXTENT, count_extent_mismatches
-from xstage_tune.devices.cuda.pattern import PIECE_WORDS, nonce
-from xstage_tune.devices.cuda.skeletons_extents import local_extents, remote_extents, tile_rings
-from xstage_tune.devices.cuda.skeletons_plan import plan_launch
-from xstage_tune.errors import UsageError
+from xstage_tune.base.errors import UsageError
+from xstage_tune.cuda.extents import EXTENT, count_extent_mismatches
+from xstage_tune.cuda.pattern import PIECE_WORDS, nonce
+from xstage_tune.cuda.skeletons_extents import local_extents, remote_extents, tile_rings
+from xstage_tune.cuda.skeletons_plan import plan_launch
 
 NONCE = nonce(4)
 

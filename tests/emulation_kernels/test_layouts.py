@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from xstage_tune.assets import data_dir
-from xstage_tune.devices.cuda import skeletons_layout as layout
-from xstage_tune.devices.cuda.compiler import KernelCompileError, compile_kernel
-from xstage_tune.devices.cuda.destination import VERIFY_EXTENTS_ARGUMENTS
-from xstage_tune.devices.cuda.extents import EXTENT
-from xstage_tune.devices.cuda.skeletons_scheduler import SCHEDULER_PARAMETERS
+from xstage_tune.base.assets import data_dir
+from xstage_tune.cuda import skeletons_layout as layout
+from xstage_tune.cuda.compiler import KernelCompileError, compile_kernel
+from xstage_tune.cuda.destination import VERIFY_EXTENTS_ARGUMENTS
+from xstage_tune.cuda.extents import EXTENT
+from xstage_tune.families.megamoe.scheduling import SCHEDULER_PARAMETERS
 
 STRUCTS = {
     "emulation/arguments.cuh": {

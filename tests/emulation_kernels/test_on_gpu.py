@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from tests.emulation_kernels.cases import attention_skeleton, deadlocked_skeleton, moe_skeleton
-from xstage_tune.devices.base import STORE_FLAVOURS, StoreFlavour, StorePath
-from xstage_tune.devices.cuda.gpu import Gpu
-from xstage_tune.devices.cuda.skeletons import CudaSkeletons
-from xstage_tune.devices.simulator.megamoe_order import Alternating, ClampedLag, ExpertWave, Interleaved
-from xstage_tune.devices.simulator.moe_placement import Placement
-from xstage_tune.devices.skeletons import Skeleton, SkeletonDevice, SkeletonRun
-from xstage_tune.errors import DeviceError
+from xstage_tune.base.errors import DeviceError
+from xstage_tune.base.fabric import STORE_FLAVOURS, StoreFlavour, StorePath
+from xstage_tune.cuda.gpu import Gpu
+from xstage_tune.cuda.skeletons import CudaSkeletons
+from xstage_tune.families.megamoe.order import Alternating, ClampedLag, ExpertWave, Interleaved
+from xstage_tune.families.megamoe.placement import Placement
+from xstage_tune.launches.skeletons import Skeleton, SkeletonDevice, SkeletonRun
 
 pytestmark = pytest.mark.gpu
 

@@ -10,14 +10,14 @@ from numpy.typing import NDArray
 
 from tests.emulation_kernels.cases import attention_skeleton, deadlocked_skeleton, moe_skeleton
 from tests.emulation_kernels.host_skeleton import SHARED_BYTES, HostRun, run_on_host
-from xstage_tune.devices.base import StoreFlavour
-from xstage_tune.devices.cuda.skeletons_result import lane_totals, raise_fault, require_order, span_table
-from xstage_tune.devices.simulator.megamoe_order import Alternating, ClampedLag, ExpertWave, Interleaved
-from xstage_tune.devices.simulator.moe_placement import Placement
-from xstage_tune.devices.skeletons import Skeleton
-from xstage_tune.devices.streams import NO_COUNTER, Streams
-from xstage_tune.errors import DeviceError, FindingError
-from xstage_tune.spans import SpanKind, SpanTable
+from xstage_tune.base.errors import DeviceError, FindingError
+from xstage_tune.base.fabric import StoreFlavour
+from xstage_tune.base.spans import SpanKind, SpanTable
+from xstage_tune.cuda.skeletons_result import lane_totals, raise_fault, require_order, span_table
+from xstage_tune.families.megamoe.order import Alternating, ClampedLag, ExpertWave, Interleaved
+from xstage_tune.families.megamoe.placement import Placement
+from xstage_tune.launches.skeletons import Skeleton
+from xstage_tune.launches.streams import NO_COUNTER, Streams
 
 #: The stand-ins' clock and the table's are the same machine's; spans are rounded to ticks of half a ns.
 TICK_NS = 0.5

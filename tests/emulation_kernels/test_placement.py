@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.simulator.grids import grids, placements
-from xstage_tune.devices.simulator.megamoe_order import (
+from xstage_tune.base.errors import UsageError
+from xstage_tune.families.megamoe.order import (
     LINEAR1,
     LINEAR2,
     Alternating,
@@ -20,8 +21,7 @@ from xstage_tune.devices.simulator.megamoe_order import (
     Schedule,
     megamoe_order,
 )
-from xstage_tune.devices.simulator.moe_placement import MOST_WEIGHT, Placement, deal, share_placement
-from xstage_tune.errors import UsageError
+from xstage_tune.families.megamoe.placement import MOST_WEIGHT, Placement, deal, share_placement
 
 L1_NS, L2_NS = 25_000.0, 12_700.0
 SCHEDULES: list[Schedule] = [ExpertWave(2), Interleaved(4), Alternating(), ClampedLag()]

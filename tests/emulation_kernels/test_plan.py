@@ -10,12 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.emulation_kernels.cases import attention_skeleton, listed_skeleton, moe_skeleton
-from xstage_tune.devices.cuda.skeletons_layout import TILE_MOMENTS
-from xstage_tune.devices.cuda.skeletons_plan import LaunchPlan, Target, plan_launch
-from xstage_tune.devices.simulator.megamoe_order import Interleaved
-from xstage_tune.devices.skeletons import MoeScheduling, Skeleton
-from xstage_tune.devices.streams import independent_streams
-from xstage_tune.errors import UsageError
+from xstage_tune.base.errors import UsageError
+from xstage_tune.cuda.skeletons_layout import TILE_MOMENTS
+from xstage_tune.cuda.skeletons_plan import LaunchPlan, Target, plan_launch
+from xstage_tune.families.megamoe.order import Interleaved
+from xstage_tune.families.megamoe.scheduling import MoeScheduling
+from xstage_tune.launches.skeletons import Skeleton
+from xstage_tune.launches.streams import independent_streams
 
 TARGET = Target(sm_count=132, shared_bytes=231_424, cycles_per_ns=1.98, most_ns=2e9)
 

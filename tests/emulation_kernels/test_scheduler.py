@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.emulation_kernels.host_scheduler import take_tiles
 from tests.simulator.grids import grids, placements, schedules
-from xstage_tune.devices.simulator.megamoe_order import (
+from xstage_tune.families.megamoe.order import (
     LINEAR1,
     LINEAR2,
     Alternating,
@@ -20,8 +20,8 @@ from xstage_tune.devices.simulator.megamoe_order import (
     Schedule,
     megamoe_order,
 )
-from xstage_tune.devices.simulator.moe_placement import share_placement
-from xstage_tune.devices.skeletons import MoeScheduling
+from xstage_tune.families.megamoe.placement import share_placement
+from xstage_tune.families.megamoe.scheduling import MoeScheduling
 
 SCHEDULES: tuple[Schedule, ...] = (
     ExpertWave(1),

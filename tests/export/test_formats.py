@@ -13,7 +13,7 @@ import pytest
 
 import xstage_tune
 from tests.export.cases import FLASH, WAN, changed, tuned
-from xstage_tune.devices.cuda.compiler import compile_kernel
+from xstage_tune.cuda.compiler import compile_kernel
 from xstage_tune.export.formats import render
 from xstage_tune.export.header import to_header
 from xstage_tune.export.history import History, TrialRecord, to_kernel_tuner, to_t4

@@ -15,10 +15,10 @@ import tomli_w
 
 import xstage_tune
 from tests.export.cases import FLASH, WAN, changed, tuned, write
-from xstage_tune.errors import UsageError
+from xstage_tune.base.errors import UsageError
 from xstage_tune.export.bundle import Bundle
+from xstage_tune.families.workload_files import load_workload
 from xstage_tune.platforms.loader import load_platform
-from xstage_tune.workloads.loader import load_workload
 
 
 def bundle_of(folder: Path, **exports: Any) -> Bundle:

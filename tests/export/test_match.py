@@ -12,17 +12,17 @@ import pytest
 import xstage_tune
 from tests.export.cases import FLASH, WAN, changed, tuned, write
 from tests.export.conftest import SetGpu
-from xstage_tune.configs.defaults import default_config
-from xstage_tune.configs.schema import MegaMoeConfig, Schedule
-from xstage_tune.errors import UsageError
+from xstage_tune.base.errors import UsageError
 from xstage_tune.export.bundle import Bundle
 from xstage_tune.export.default_terms import default_terms
 from xstage_tune.export.record import TunedConfig
 from xstage_tune.export.token_distance import MAX_TOKEN_RATIO
+from xstage_tune.families.binding import default_config
+from xstage_tune.families.megamoe.config import MegaMoeConfig, Schedule
+from xstage_tune.families.workload import Workload
+from xstage_tune.families.workload_files import list_workloads, load_workload
 from xstage_tune.platforms.identity import GpuIdentity
 from xstage_tune.platforms.loader import list_platforms, load_platform
-from xstage_tune.workloads.loader import list_workloads, load_workload
-from xstage_tune.workloads.schema import Workload
 
 PEER = load_platform("h200-peer")
 PAPER = load_platform("paper-nvlink5")

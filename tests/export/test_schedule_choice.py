@@ -14,15 +14,15 @@ from hypothesis import strategies as st
 
 import xstage_tune
 from tests.export.cases import FLASH, WAN, tuned, write
-from xstage_tune.configs.schema import Schedule
-from xstage_tune.devices.simulated_kernels import SimulatedKernels
-from xstage_tune.errors import UsageError
+from xstage_tune.base.errors import UsageError
 from xstage_tune.export.record import TunedConfig
 from xstage_tune.export.schedule_choice import choose
+from xstage_tune.families.megamoe.config import Schedule
+from xstage_tune.families.megamoe.routing import busiest_rank, local_tokens_per_expert
+from xstage_tune.families.megamoe.workload import MoeWorkload
+from xstage_tune.families.workload_files import load_workload
 from xstage_tune.platforms.loader import load_platform
-from xstage_tune.workloads.loader import load_workload
-from xstage_tune.workloads.routing import busiest_rank, local_tokens_per_expert
-from xstage_tune.workloads.schema import MoeWorkload
+from xstage_tune.simulator.fused_kernels import SimulatedKernels
 
 EVEN = [1536] * 32  # 8,192 tokens a rank, top-6, over 32 local experts
 EXPORT = tuned(FLASH)

@@ -14,9 +14,10 @@ import pytest
 import xstage_tune
 from tests.conftest import RunCli
 from tests.export.cases import FLASH, WAN
-from xstage_tune.configs.defaults import default_config
 from xstage_tune.devices.kernel_identity import kernel_sha256
-from xstage_tune.devices.kernels import EMULATION_ON
+from xstage_tune.families.binding import default_config
+from xstage_tune.families.kernel_device import EMULATION_ON
+from xstage_tune.families.workload_files import load_workload
 from xstage_tune.platforms.loader import load_platform, save_platform
 from xstage_tune.search.journal import StoreJournal, begin_study
 from xstage_tune.search.request import SearchRequest
@@ -24,7 +25,6 @@ from xstage_tune.search.result import Outcome, SearchResult
 from xstage_tune.search.space import Space, build_space
 from xstage_tune.store.facade import Store
 from xstage_tune.store.models import Study
-from xstage_tune.workloads.loader import load_workload
 
 SEARCHED_BY = xstage_tune.__version__
 LAYER = load_workload(FLASH, ["tokens_per_rank=4096"])
@@ -121,7 +121,7 @@ def test_an_export_says_by_what_it_was_searched_not_exported(
     run_cli: RunCli, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     searched(store, f"{EMULATION_ON}NVIDIA H200, kernels 0")
-    monkeypatch.setattr(xstage_tune, "__version__", "9.9.9")
+    monkeypatch.setattr("xstage_tune.export.identity.__version__", "9.9.9")
     run_cli("export", "-o", str(tmp_path / "tuned.json"))
     provenance = json.loads((tmp_path / "tuned.json").read_text())["provenance"]
     assert provenance["tool_version"] == SEARCHED_BY != "9.9.9"

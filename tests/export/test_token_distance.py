@@ -9,18 +9,18 @@ from __future__ import annotations
 from scipy.stats import binom
 
 from benchmarks.lookup_distance import DATA, chosen_ratio, read_cases, split
-from xstage_tune.configs.defaults import default_config
-from xstage_tune.configs.schema import KernelConfig
-from xstage_tune.devices.simulated_kernels import SimulatedKernels
-from xstage_tune.export.token_distance import MAX_TOKEN_RATIO, tokens_key
+from xstage_tune.export.token_distance import MAX_TOKEN_RATIO
+from xstage_tune.families.binding import default_config
+from xstage_tune.families.config import KernelConfig
+from xstage_tune.families.workload import Workload
+from xstage_tune.families.workload_files import load_workload
 from xstage_tune.platforms.loader import load_platform
 from xstage_tune.search.driver import NoProgress, run_search
 from xstage_tune.search.journal import NoJournal
 from xstage_tune.search.request import SearchRequest
 from xstage_tune.search.result import Outcome
 from xstage_tune.search.space import build_space
-from xstage_tune.workloads.loader import load_workload
-from xstage_tune.workloads.schema import Workload
+from xstage_tune.simulator.fused_kernels import SimulatedKernels
 
 #: Skewed routing, another degree, another remote fraction: none is among the benchmark's cases.
 LAYERS = (
@@ -46,7 +46,7 @@ def test_at_the_limit_no_more_configs_are_slower_than_the_default_than_it_allows
     for platform_name, name, tokens, overrides in LAYERS:
         platform = load_platform(platform_name)
         device = SimulatedKernels(platform)
-        key = tokens_key(load_workload(name))
+        key = load_workload(name).TOKENS_KEY
         tuned_for = load_workload(name, [f"{key}={tokens}", *overrides])
         request = SearchRequest(tuned_for, platform, trials=16)
         space = build_space(tuned_for, platform)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from xstage_tune.errors import UsageError
+from xstage_tune.base.errors import UsageError
 from xstage_tune.platforms.choice import chosen_platform
 from xstage_tune.platforms.identity import GpuIdentity, GpuLink
 from xstage_tune.platforms.loader import load_platform, save_platform

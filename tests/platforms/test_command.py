@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 from tests.conftest import RunCli
+from xstage_tune.base.number_format import duration
 from xstage_tune.platforms.loader import load_platform
-from xstage_tune.report.format import duration
 
 
 def test_list_as_json_is_only_json(run_cli: RunCli) -> None:

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import tomli_w
 
-from xstage_tune.assets import data_dir
-from xstage_tune.errors import ExitCode, UsageError
+from xstage_tune.base.assets import data_dir
+from xstage_tune.base.errors import ExitCode, UsageError
 from xstage_tune.platforms.loader import is_current, list_platforms, load_platform, save_platform
 from xstage_tune.platforms.schema import IssuePoint, PlatformProfile
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from xstage_tune.errors import UsageError
+from xstage_tune.base.errors import UsageError
 from xstage_tune.platforms.loader import load_platform
 from xstage_tune.platforms.queries import capacity_bytes, capacity_law_bytes, issue_ns
 from xstage_tune.platforms.schema import CapacityLaw, CapacityPoint, IssuePoint, PlatformProfile

@@ -11,9 +11,12 @@ import numpy as np
 import pytest
 
 from tests.h200 import H200
-from xstage_tune.configs.attention_budget import finishing_warpgroups
+from xstage_tune.base.errors import DeviceError
+from xstage_tune.base.spans import LANE_DTYPE, SPAN_DTYPE, SpanKind, SpanTable
 from xstage_tune.devices import open_profiles
-from xstage_tune.devices.attention_profiles import (
+from xstage_tune.families.attention_a2a.budget import finishing_warpgroups
+from xstage_tune.families.attention_a2a.spans import span_figures
+from xstage_tune.families.attention_a2a.timing import (
     NO_SPANS,
     NOT_VERIFIED,
     CheckFigures,
@@ -23,10 +26,7 @@ from xstage_tune.devices.attention_profiles import (
     ProfileLaunch,
     ReplayFigures,
 )
-from xstage_tune.devices.attention_spans import span_figures
-from xstage_tune.devices.base import DeviceDescription, GpuState, LaunchInfo, Verification
-from xstage_tune.errors import DeviceError
-from xstage_tune.spans import LANE_DTYPE, SPAN_DTYPE, SpanKind, SpanTable
+from xstage_tune.launches.device import DeviceDescription, GpuState, LaunchInfo, Verification
 
 #: 1,024 tokens of 4 local heads: 32 tiles of 128 rows.
 SMALL = ("--workload", "fa-a2a/paper", "--set", "tokens=1024")

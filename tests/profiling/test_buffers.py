@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from tests.configs.cases import attention_config
-from xstage_tune.devices.attention_check import POISON_BITS, Bits, random_inputs
-from xstage_tune.devices.attention_profiles import ProfileCase
-from xstage_tune.devices.cuda import attention_buffers, serial_a2a
-from xstage_tune.devices.cuda.attention_buffers import AttentionBuffers
-from xstage_tune.devices.cuda.attention_shape import AttentionShape
-from xstage_tune.devices.cuda.serial_a2a import SERIAL, SerialA2A
+from xstage_tune.cuda import attention_buffers, serial_a2a
+from xstage_tune.cuda.attention_buffers import AttentionBuffers
+from xstage_tune.cuda.attention_shape import AttentionShape
+from xstage_tune.cuda.serial_a2a import SERIAL, SerialA2A
+from xstage_tune.families.attention_a2a.check import POISON_BITS, Bits, random_inputs
+from xstage_tune.families.attention_a2a.timing import ProfileCase
 
 #: What may not be written beyond an allocation.
 _GUARD_BYTES = 64

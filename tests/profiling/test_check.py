@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.attention_a2a.emulation import attention
-from xstage_tune.devices.attention_check import (
+from xstage_tune.families.attention_a2a.check import (
     POISON_BITS,
     TOLERANCE,
     Bits,

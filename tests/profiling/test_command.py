@@ -18,9 +18,9 @@ from tests.h200 import H200
 from tests.processes import interrupt
 from tests.profiling.gpu import SMALL, ScriptedProfiles, use
 from tests.report.pages import Page
-from xstage_tune.configs.loader import config_keys
-from xstage_tune.devices.attention_profiles import IMPLEMENTATIONS, Implementation
-from xstage_tune.errors import DeviceError
+from xstage_tune.base.errors import DeviceError
+from xstage_tune.families.attention_a2a.timing import IMPLEMENTATIONS, Implementation
+from xstage_tune.families.config_files import config_keys
 from xstage_tune.platforms.loader import load_platform
 from xstage_tune.store.facade import Store
 from xstage_tune.store.launches import ProfilePoint
@@ -225,7 +225,7 @@ def test_a_config_of_another_kind_is_refused(
 
 
 def test_without_a_gpu_the_hint_says_what_works(run_cli: RunCli, monkeypatch: pytest.MonkeyPatch) -> None:
-    from xstage_tune.devices.cuda.gpu import Gpu
+    from xstage_tune.cuda.gpu import Gpu
 
     def refuse(_: int) -> None:
         raise DeviceError("no NVIDIA driver", "install it")
@@ -242,7 +242,7 @@ def test_without_a_gpu_the_hint_says_what_works(run_cli: RunCli, monkeypatch: py
 def test_a_wrong_sweep_is_refused_before_a_gpu_is_looked_for(
     run_cli: RunCli, monkeypatch: pytest.MonkeyPatch, sweep: str
 ) -> None:
-    from xstage_tune.devices.cuda.gpu import Gpu
+    from xstage_tune.cuda.gpu import Gpu
 
     def refuse(_: int) -> None:
         raise DeviceError("no NVIDIA driver", "install it")
@@ -256,7 +256,7 @@ def test_a_wrong_sweep_is_refused_before_a_gpu_is_looked_for(
 def test_an_older_gpu_is_refused_with_what_is_needed(
     run_cli: RunCli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from xstage_tune.devices.cuda.gpu import Gpu
+    from xstage_tune.cuda.gpu import Gpu
 
     old = ScriptedProfiles(description=replace(H200, name="NVIDIA A100", architecture="sm_80"))
     monkeypatch.setattr(Gpu, "open", lambda _: old)

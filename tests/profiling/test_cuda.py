@@ -13,8 +13,15 @@ import pytest
 from tests.attention_a2a.emulation import attention
 from tests.configs.cases import attention_config
 from tests.profiling.gpu import spans_of
-from xstage_tune.devices.attention_check import POISON_BITS, Bits, Inputs, to_bf16
-from xstage_tune.devices.attention_profiles import (
+from xstage_tune.base.errors import DeviceError, UsageError
+from xstage_tune.cuda import attention_buffers
+from xstage_tune.cuda import attention_profiles as cuda
+from xstage_tune.cuda.attention_buffers import AttentionBuffers
+from xstage_tune.cuda.attention_shape import AttentionShape, Destinations
+from xstage_tune.cuda.attention_variants import KERNEL, SHARED_BYTES_LIMIT
+from xstage_tune.cuda.serial_a2a import STORE_KERNEL
+from xstage_tune.families.attention_a2a.check import POISON_BITS, Bits, Inputs, to_bf16
+from xstage_tune.families.attention_a2a.timing import (
     IMPLEMENTATIONS,
     CheckFigures,
     Implementation,
@@ -22,14 +29,7 @@ from xstage_tune.devices.attention_profiles import (
     ReplayFigures,
     SpanFigures,
 )
-from xstage_tune.devices.base import LaunchInfo
-from xstage_tune.devices.cuda import attention_buffers
-from xstage_tune.devices.cuda import attention_profiles as cuda
-from xstage_tune.devices.cuda.attention_buffers import AttentionBuffers
-from xstage_tune.devices.cuda.attention_shape import AttentionShape, Destinations
-from xstage_tune.devices.cuda.attention_variants import KERNEL, SHARED_BYTES_LIMIT
-from xstage_tune.devices.cuda.serial_a2a import STORE_KERNEL
-from xstage_tune.errors import DeviceError, UsageError
+from xstage_tune.launches.device import LaunchInfo
 
 CASE = ProfileCase("", 40, 2, 64, 8, 7, attention_config(block_n=64), "host", seed=3)
 OUTPUT, RANKS, RECEIVERS = 1 << 20, 2 << 20, 3 << 20

@@ -7,8 +7,11 @@ from collections.abc import Iterator
 import pytest
 
 from tests.attention_a2a.cases import config
-from xstage_tune.configs.schema import AttentionConfig
-from xstage_tune.devices.attention_profiles import (
+from xstage_tune.base.fabric import StorePath
+from xstage_tune.cuda.attention_profiles import CudaPreparedProfile, CudaProfiles
+from xstage_tune.cuda.gpu import Gpu
+from xstage_tune.families.attention_a2a.config import AttentionConfig
+from xstage_tune.families.attention_a2a.timing import (
     IMPLEMENTATIONS,
     RECORDING,
     CheckFigures,
@@ -16,9 +19,6 @@ from xstage_tune.devices.attention_profiles import (
     ReplayFigures,
     SpanFigures,
 )
-from xstage_tune.devices.base import StorePath
-from xstage_tune.devices.cuda.attention_profiles import CudaPreparedProfile, CudaProfiles
-from xstage_tune.devices.cuda.gpu import Gpu
 
 pytestmark = pytest.mark.gpu
 

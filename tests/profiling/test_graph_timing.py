@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from xstage_tune.devices.cuda import graph_timing
-from xstage_tune.devices.cuda.graph_timing import GraphsInTurn, launches_lasting
+from xstage_tune.cuda import graph_timing
+from xstage_tune.cuda.graph_timing import GraphsInTurn, launches_lasting
 
 Queue = list[str]
 

@@ -12,7 +12,15 @@ import pytest
 
 from tests.configs.cases import attention, attention_config
 from tests.profiling.gpu import ScriptedProfiles
-from xstage_tune.devices.attention_profiles import (
+from xstage_tune.base.errors import FindingError, UsageError
+from xstage_tune.experiments.emulation.sweep import parse_sweep
+from xstage_tune.experiments.launch_order import balanced
+from xstage_tune.experiments.timing.comparison import COMPARED, block
+from xstage_tune.experiments.timing.prediction import predict
+from xstage_tune.experiments.timing.procedure import profile, replay_order, require_right
+from xstage_tune.experiments.timing.request import ProfileRequest, request_from_keys
+from xstage_tune.experiments.timing.result import Beside, Outcome, ProfileResult, conclude
+from xstage_tune.families.attention_a2a.timing import (
     IMPLEMENTATIONS,
     RECORDING,
     CheckFigures,
@@ -20,16 +28,8 @@ from xstage_tune.devices.attention_profiles import (
     ProfileLaunch,
     ReplayFigures,
 )
-from xstage_tune.devices.base import Verification
-from xstage_tune.emulation.sweep import parse_sweep
-from xstage_tune.errors import FindingError, UsageError
-from xstage_tune.launch_order import balanced
+from xstage_tune.launches.device import Verification
 from xstage_tune.platforms.loader import load_platform
-from xstage_tune.profiling.comparison import COMPARED, block
-from xstage_tune.profiling.prediction import predict
-from xstage_tune.profiling.procedure import profile, replay_order, require_right
-from xstage_tune.profiling.request import ProfileRequest, request_from_keys
-from xstage_tune.profiling.result import Beside, Outcome, ProfileResult, conclude
 from xstage_tune.report.profile_figure import sweep_figure
 from xstage_tune.report.scales import panel_scales
 

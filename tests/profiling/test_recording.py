@@ -15,19 +15,19 @@ import pytest
 from tests.configs.cases import attention, attention_config
 from tests.h200 import H200
 from tests.profiling.gpu import ScriptedProfiles
-from xstage_tune.devices.archive import ArchiveWriter, new_archive
-from xstage_tune.devices.attention_profiles import IMPLEMENTATIONS, RECORDING, CheckFigures, ProfileLaunch
-from xstage_tune.devices.attention_recording import PROFILE, RecordedLaunch, record_launch
-from xstage_tune.devices.attention_replay import ReplayedProfiles
-from xstage_tune.devices.launch_recording import LaunchManifest, new_manifest
+from xstage_tune.base.errors import UsageError
 from xstage_tune.devices.open_profiles import open_replay
-from xstage_tune.devices.skeleton_replay import ReplayedSkeletons
-from xstage_tune.errors import UsageError
+from xstage_tune.experiments.timing.prediction import predict
+from xstage_tune.experiments.timing.procedure import profile
+from xstage_tune.experiments.timing.request import ProfileRequest, request_from_keys
+from xstage_tune.experiments.timing.result import NO_RESIDUAL, Outcome, conclude
+from xstage_tune.families.attention_a2a.recording import PROFILE, RecordedLaunch, record_launch
+from xstage_tune.families.attention_a2a.replay import ReplayedProfiles
+from xstage_tune.families.attention_a2a.timing import IMPLEMENTATIONS, RECORDING, CheckFigures, ProfileLaunch
+from xstage_tune.launches.archive import ArchiveWriter, new_archive
+from xstage_tune.launches.launch_recording import LaunchManifest, new_manifest
+from xstage_tune.launches.skeleton_replay import ReplayedSkeletons
 from xstage_tune.platforms.loader import load_platform
-from xstage_tune.profiling.prediction import predict
-from xstage_tune.profiling.procedure import profile
-from xstage_tune.profiling.request import ProfileRequest, request_from_keys
-from xstage_tune.profiling.result import NO_RESIDUAL, Outcome, conclude
 
 REQUEST = ProfileRequest(attention(tokens=1024), load_platform("h200-host"), attention_config(), "host")
 CASE = REQUEST.case_at(None)

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from tests.attention_a2a.test_layouts import layout_checks
-from xstage_tune.devices.cuda.attention_shape import MAX_RANKS, AttentionShape
-from xstage_tune.devices.cuda.compiler import compile_kernel
-from xstage_tune.devices.cuda.serial_a2a import SERIAL, SERIAL_ARGUMENTS
-from xstage_tune.devices.cuda.sources import kernels_root
+from xstage_tune.cuda.attention_shape import MAX_RANKS, AttentionShape
+from xstage_tune.cuda.compiler import compile_kernel
+from xstage_tune.cuda.serial_a2a import SERIAL, SERIAL_ARGUMENTS
+from xstage_tune.cuda.sources import kernels_root
 
 POISON = 0xDEAD
 

@@ -11,14 +11,14 @@ import pytest
 from tests.calibration.fluid import Fluid, FluidDevice
 from xstage_tune.calibration.request import CalibrationRequest
 from xstage_tune.calibration.session import StoredCalibration, run_calibration
-from xstage_tune.devices.simulated_kernels import SimulatedKernels
+from xstage_tune.families.workload_files import load_workload
 from xstage_tune.platforms.loader import load_platform
 from xstage_tune.search.driver import run_search
 from xstage_tune.search.journal import begin_study
 from xstage_tune.search.request import SearchRequest
 from xstage_tune.search.space import build_space
+from xstage_tune.simulator.fused_kernels import SimulatedKernels
 from xstage_tune.store.facade import Store
-from xstage_tune.workloads.loader import load_workload
 
 #: Skewed, so that waves stall; small, so that a launch has a few thousand tiles.
 MOE = ("megamoe/deepseek-v4-flash", ("tokens_per_rank=2048", "routing.kind=zipf", "routing.alpha=0.8"))

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from xstage_tune.base.fabric import StoreFlavour
 from xstage_tune.calibration.result import CalibrationResult, DrainPoints, Finding, GapCurve, IsolatedCurve
-from xstage_tune.devices.base import StoreFlavour
 from xstage_tune.model import burst_gap
 from xstage_tune.platforms.schema import (
     Arbitration,

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from xstage_tune.spans import LANE_DTYPE, SPAN_DTYPE, SpanKind, SpanTable
+from xstage_tune.base.spans import LANE_DTYPE, SPAN_DTYPE, SpanKind, SpanTable
 
 TICKS_PER_NS = 2
 

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from pydantic import BaseModel
 
-from xstage_tune.report.emit import emit_json, to_json
-from xstage_tune.spans import SpanKind
+from xstage_tune.base.json_output import emit_json, to_json
+from xstage_tune.base.spans import SpanKind
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from xstage_tune.report.format import (
+from xstage_tune.base.number_format import (
     ABSENT,
     BYTE_UNITS,
     DURATION_UNITS,

@@ -13,14 +13,13 @@ import pytest
 from tests.report.conftest import Kept
 from tests.report.pages import Page, plain
 from xstage_tune.audit.run import audit
-from xstage_tune.configs.defaults import default_config
-from xstage_tune.configs.schema import AttentionConfig
-from xstage_tune.devices.simulated_kernels import SimulatedKernels
-from xstage_tune.devices.simulator.traces import tensor_activity
+from xstage_tune.base.number_format import duration, percent
+from xstage_tune.families.attention_a2a.config import AttentionConfig
+from xstage_tune.families.binding import default_config
+from xstage_tune.families.workload_files import load_workload
 from xstage_tune.platforms.loader import load_platform
 from xstage_tune.report.comparison import comparison_table
 from xstage_tune.report.figure import Panel
-from xstage_tune.report.format import duration, percent
 from xstage_tune.report.operating_points import OperatingPoint, operating_plate
 from xstage_tune.report.run_trace import traced_answer
 from xstage_tune.report.simulated import Case, Simulations
@@ -28,8 +27,9 @@ from xstage_tune.report.study_case import Evaluation, StudyCase, load_study
 from xstage_tune.report.study_report import render_study
 from xstage_tune.report.timeline import activity_plate
 from xstage_tune.report.trace_file import write_trace
+from xstage_tune.simulator.fused_kernels import SimulatedKernels
+from xstage_tune.simulator.traces import tensor_activity
 from xstage_tune.store.facade import Store
-from xstage_tune.workloads.loader import load_workload
 
 PACED = AttentionConfig(
     block_m=128,

@@ -13,7 +13,7 @@ import time
 import pytest
 from rich.console import Console
 
-from xstage_tune.progress import phase
+from xstage_tune.base.progress import phase
 from xstage_tune.report import progress as progress_module
 from xstage_tune.report.progress import SweepProgress
 
@@ -151,7 +151,7 @@ def test_an_interrupted_sweep_gives_the_cursor_back() -> None:
 def test_a_real_terminal_shows_the_phase_and_then_the_count() -> None:
     program = """
 import time
-from xstage_tune.progress import phase
+from xstage_tune.base.progress import phase
 from xstage_tune.report.progress import SweepProgress
 with SweepProgress("searching") as progress:
     progress.planned(60)

@@ -13,7 +13,7 @@ from tests.conftest import RunCli
 from tests.h200 import H200
 from tests.report.conftest import Kept
 from tests.report.pages import Page, plain
-from xstage_tune.errors import FindingError
+from xstage_tune.base.errors import FindingError
 from xstage_tune.report.calibration_tables import platform_tables
 from xstage_tune.report.stored_calibration import rebuild_calibration
 from xstage_tune.store.facade import Store

@@ -13,17 +13,17 @@ import pytest
 from tests.conftest import RunCli
 from tests.report.conftest import TRIALS, Kept
 from tests.report.pages import Page, plain
-from xstage_tune.configs.schema import AttentionConfig
-from xstage_tune.errors import UsageError
+from xstage_tune.base.errors import UsageError
+from xstage_tune.base.number_format import duration
+from xstage_tune.families.attention_a2a.config import AttentionConfig
+from xstage_tune.families.attention_a2a.workload import AttentionWorkload
 from xstage_tune.platforms.loader import load_platform, save_platform
 from xstage_tune.report.figure import LanePanel, Panel
-from xstage_tune.report.format import duration
 from xstage_tune.report.history import cuts_table, history_plate
 from xstage_tune.report.residual import line_lengths, predicted_residuals, simulated_residuals
 from xstage_tune.report.study_case import StudyCase, load_study
 from xstage_tune.report.study_report import render_study
 from xstage_tune.store.facade import Store
-from xstage_tune.workloads.schema import AttentionWorkload
 
 
 @pytest.fixture

@@ -11,10 +11,10 @@ import pytest
 from rich.console import Console
 
 from tests.report import results
+from xstage_tune.base.number_format import byte_count, duration, percent, rate
 from xstage_tune.calibration.result import CalibrationResult
 from xstage_tune.platforms.schema import CapacityLaw, PlatformProfile
 from xstage_tune.report.calibration_tables import platform_report, platform_tables
-from xstage_tune.report.format import byte_count, duration, percent, rate
 from xstage_tune.report.tables import Column, TableData, render_table, result_console, split_columns
 
 

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from tests.report.conftest import Kept
-from xstage_tune.devices.simulator.traces import occupancy
 from xstage_tune.report.distribution import distribution_plate, quantile_curve
 from xstage_tune.report.figure import Axis, Bars, Lane, LanePanel, Panel, Plate
 from xstage_tune.report.simulated import Case, Simulations
 from xstage_tune.report.study_case import load_study
 from xstage_tune.report.svg import render_svg
 from xstage_tune.report.timeline import activity_plate, fullest_window, timeline_plate
+from xstage_tune.simulator.traces import occupancy
 from xstage_tune.store.facade import Store
 
 _SVG = "{http://www.w3.org/2000/svg}"
@@ -120,7 +120,7 @@ def test_quantile_curve_is_exact_at_its_ends_and_middle() -> None:
 def test_without_stores_nothing_is_remote(kept: Kept) -> None:
     with Store.open(kept.file) as store:
         study = load_study(store, kept.attention)
-    from xstage_tune.devices.simulated_kernels import SimulatedKernels
+    from xstage_tune.simulator.fused_kernels import SimulatedKernels
 
     launch = SimulatedKernels(study.platform).launch(study.workload, study.result.default.config)
     alone = launch.without_remote_stores().run(0)

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from tests.disk import room_for
 from tests.report.spans import assert_loads_in_perfetto, names, read_trace, slices, span_table
-from xstage_tune.errors import UsageError
+from xstage_tune.base.errors import UsageError
+from xstage_tune.base.spans import SpanKind, SpanTable
 from xstage_tune.report.trace_file import Counter, TracedLaunch, TraceSummary, write_trace
-from xstage_tune.spans import SpanKind, SpanTable
 
 MAINLOOP = SpanKind.MAINLOOP
 ISSUE = SpanKind.ISSUE

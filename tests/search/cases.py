@@ -6,13 +6,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from tests.configs.cases import BLACKWELL, moe
-from xstage_tune.configs.schema import KernelConfig, MegaMoeConfig
-from xstage_tune.devices.kernels import KernelDevice, KernelRun
-from xstage_tune.devices.simulated_kernels import SimulatedKernels
-from xstage_tune.errors import DeviceError
+from xstage_tune.base.errors import DeviceError
+from xstage_tune.families.config import KernelConfig
+from xstage_tune.families.kernel_device import KernelDevice, KernelRun
+from xstage_tune.families.megamoe.config import MegaMoeConfig
+from xstage_tune.families.megamoe.workload import MoeWorkload
+from xstage_tune.families.workload import Workload
 from xstage_tune.search.request import SearchRequest
 from xstage_tune.search.space import Space, Value, build_space
-from xstage_tune.workloads.schema import MoeWorkload, Workload
+from xstage_tune.simulator.fused_kernels import SimulatedKernels
 
 #: Axes of some hundred MegaMoE configs, the default and the heuristics of :func:`drained` among them.
 SMALL_AXES: dict[str, tuple[Value, ...]] = {

@@ -11,15 +11,19 @@ from hypothesis import strategies as st
 
 from tests.configs.cases import BLACKWELL, attention, attention_config, hopper, moe
 from tests.search.cases import drained, small_space
-from xstage_tune.configs.resources import check_config
-from xstage_tune.configs.schema import KernelConfig, TileOrder
-from xstage_tune.devices.simulated_kernels import SimulatedKernels
+from xstage_tune.families.attention_a2a.config import TileOrder
+from xstage_tune.families.attention_a2a.workload import AttentionWorkload
+from xstage_tune.families.binding import check_config, family_of
+from xstage_tune.families.config import KernelConfig
+from xstage_tune.families.megamoe.axes import CONDITIONAL, SCHEDULE
+from xstage_tune.families.megamoe.load import moe_load
+from xstage_tune.families.megamoe.workload import MoeWorkload
+from xstage_tune.families.workload import Workload
 from xstage_tune.platforms.loader import load_platform
 from xstage_tune.platforms.schema import PlatformProfile
-from xstage_tune.search.moe_load import moe_load
 from xstage_tune.search.ranking import rank_configs
-from xstage_tune.search.space import CONDITIONAL, SCHEDULE, config_of, default_axes
-from xstage_tune.workloads.schema import AttentionWorkload, MoeWorkload, Workload
+from xstage_tune.search.space import default_axes
+from xstage_tune.simulator.fused_kernels import SimulatedKernels
 
 #: Measured: two store flavours, ports that share R unevenly, a law of Q.
 H200 = load_platform("h200-host")
@@ -46,7 +50,7 @@ def samples(platform: PlatformProfile, workload: Workload, count: int, seed: int
         for name, schedule in CONDITIONAL.items():
             if params.get(SCHEDULE) != schedule:
                 params.pop(name, None)
-        config = config_of(params)
+        config = family_of(workload).config_of(params)
         if check_config(config, workload, platform).feasible:
             found[config] = None
     return list(found)

@@ -16,12 +16,12 @@ from tests.configs.cases import BLACKWELL
 from tests.conftest import RunCli, without_choice
 from tests.processes import start, wait_for_trials
 from tests.search.cases import SMALL_AXES, CountingSimulator, FaultyDevice, drained
-from xstage_tune.configs.defaults import default_config
 from xstage_tune.devices import open_kernels
-from xstage_tune.devices.simulated_kernels import SimulatedKernels
+from xstage_tune.families.binding import default_config
 from xstage_tune.platforms.loader import save_platform
 from xstage_tune.search import space, suite
 from xstage_tune.search.suite import SuiteResult
+from xstage_tune.simulator.fused_kernels import SimulatedKernels
 from xstage_tune.store.facade import Store
 
 SMALL = ("--set", "tokens_per_rank=512")

@@ -17,10 +17,9 @@ from tests.search.cases import (
     request,
     small_space,
 )
-from xstage_tune.configs.defaults import default_config, heuristic_configs
-from xstage_tune.configs.schema import KernelConfig
-from xstage_tune.devices.kernels import KernelDevice
-from xstage_tune.devices.simulated_kernels import SimulatedKernels
+from xstage_tune.families.binding import default_config, heuristic_configs
+from xstage_tune.families.config import KernelConfig
+from xstage_tune.families.kernel_device import KernelDevice
 from xstage_tune.search import driver
 from xstage_tune.search.driver import NoProgress, run_search
 from xstage_tune.search.journal import NoJournal
@@ -28,6 +27,7 @@ from xstage_tune.search.ranking import Ranking, rank_configs
 from xstage_tune.search.request import SearchRequest
 from xstage_tune.search.result import SearchResult
 from xstage_tune.search.space import Space, build_space
+from xstage_tune.simulator.fused_kernels import SimulatedKernels
 
 SPACE = small_space()
 DEFAULT = default_config(drained(), BLACKWELL)

@@ -9,10 +9,10 @@ import pytest
 
 from tests.configs.cases import BLACKWELL
 from tests.search.cases import FaultyDevice, TableDevice, as_megamoe, drained, request, small_space
-from xstage_tune.configs.defaults import default_config, heuristic_configs
-from xstage_tune.configs.schema import KernelConfig
-from xstage_tune.devices.kernels import KernelDevice, KernelRun
-from xstage_tune.errors import DeviceError, FindingError, RunInterrupted, StoreError
+from xstage_tune.base.errors import DeviceError, FindingError, RunInterrupted, StoreError
+from xstage_tune.families.binding import default_config, heuristic_configs
+from xstage_tune.families.config import KernelConfig
+from xstage_tune.families.kernel_device import KernelDevice, KernelRun
 from xstage_tune.search.driver import NoProgress, run_search
 from xstage_tune.search.evaluation import Failure, evaluate, grouped
 from xstage_tune.search.journal import NoJournal, begin_study, resume_study, stored_result

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from tests.configs.cases import BLACKWELL, attention, moe
-from xstage_tune.configs.defaults import default_config
-from xstage_tune.errors import UsageError
-from xstage_tune.search.launch_size import MOST_TILES, require_simulable
-from xstage_tune.workloads.schema import Workload
+from xstage_tune.base.errors import UsageError
+from xstage_tune.families.binding import default_config
+from xstage_tune.families.workload import Workload
+from xstage_tune.simulator.launch_size import MOST_TILES, require_simulable
 
 
 def launch(kind: str, rows: int) -> Workload:
@@ -24,22 +24,22 @@ def launch(kind: str, rows: int) -> Workload:
 def test_the_limit_is_that_of_tiles(kind: str, row_tiles: int) -> None:
     fits = launch(kind, MOST_TILES // row_tiles)
     config = default_config(fits, BLACKWELL).model_copy(update={"block_m": 128, "block_n": 128})
-    require_simulable([config], fits)
-    with pytest.raises(UsageError, match="more than the 20,000,000 that a search simulates"):
-        require_simulable([config], launch(kind, MOST_TILES // row_tiles + 1))
+    require_simulable([config], fits, BLACKWELL)
+    with pytest.raises(UsageError, match="more than the 20,000,000 that are simulated"):
+        require_simulable([config], launch(kind, MOST_TILES // row_tiles + 1), BLACKWELL)
 
 
 def test_a_tile_that_ctas_share_counts_for_each() -> None:
     workload = launch("attention", MOST_TILES // 16)
     config = default_config(workload, BLACKWELL).model_copy(update={"block_m": 128})
-    require_simulable([config], workload)
-    with pytest.raises(UsageError, match=r"has 40,000,000 parts of tiles on one rank \(in blocks of 128 x"):
-        require_simulable([config, config.model_copy(update={"kv_splits": 2})], workload)
+    require_simulable([config], workload, BLACKWELL)
+    with pytest.raises(UsageError, match=r"has 40,000,000 tiles on one rank \(of 128x.* in 2 parts"):
+        require_simulable([config, config.model_copy(update={"kv_splits": 2})], workload, BLACKWELL)
 
 
 def test_the_smallest_blocks_count() -> None:
     workload = launch("attention", MOST_TILES // 16)
     config = default_config(workload, BLACKWELL).model_copy(update={"block_m": 128})
     smaller = config.model_copy(update={"block_m": 64})
-    with pytest.raises(UsageError, match=r"has 40,000,000 tiles on one rank \(in blocks of 64 x"):
-        require_simulable([config, smaller], workload)
+    with pytest.raises(UsageError, match=r"has 40,000,000 tiles on one rank \(of 64x"):
+        require_simulable([config, smaller], workload, BLACKWELL)

@@ -11,22 +11,23 @@ import tomli_w
 
 from tests.configs.cases import BLACKWELL, hopper, megamoe_config, moe
 from tests.conftest import RunCli
-from xstage_tune.configs.architecture import architecture_of
-from xstage_tune.configs.schema import MegaMoeConfig
-from xstage_tune.configs.tiling import linear_tiles, row_tiles
-from xstage_tune.devices.fused_launch import fused_launch, launch_tiles
-from xstage_tune.devices.simulated_kernels import SimulatedKernels
-from xstage_tune.devices.tile_times import moe_tile_times
-from xstage_tune.errors import UsageError
+from xstage_tune.base.errors import UsageError
+from xstage_tune.families.architecture import architecture_of
+from xstage_tune.families.binding import bind, fused_launch
+from xstage_tune.families.megamoe.bound import BoundMegaMoe
+from xstage_tune.families.megamoe.config import MegaMoeConfig
+from xstage_tune.families.megamoe.routing import busiest_rank, local_tokens_per_expert
+from xstage_tune.families.megamoe.tile_times import moe_tile_times
+from xstage_tune.families.megamoe.tiling import linear_tiles, row_tiles
+from xstage_tune.families.megamoe.workload import MoeWorkload
+from xstage_tune.families.workload_fields import OUTPUT_BYTES
 from xstage_tune.platforms.schema import PlatformProfile
-from xstage_tune.search import space as space_module
 from xstage_tune.search.driver import NoProgress, run_search
 from xstage_tune.search.journal import NoJournal
 from xstage_tune.search.ranking import rank_configs
 from xstage_tune.search.request import SearchRequest
 from xstage_tune.search.space import build_space
-from xstage_tune.workloads.routing import busiest_rank, local_tokens_per_expert
-from xstage_tune.workloads.schema import OUTPUT_BYTES, MoeWorkload
+from xstage_tune.simulator.fused_kernels import SimulatedKernels
 
 PLATFORMS = [BLACKWELL, hopper()]
 
@@ -66,7 +67,7 @@ def test_padding_is_computed() -> None:
     assert times.compute_ns(rows, 2880) == times.compute_ns(rows, 2944)
     assert times.load_ns(rows, 2880) < times.load_ns(rows, 2944)  # zeros beyond the matrix are not loaded
     launch = fused_launch(odd_layer(), config, hopper())
-    assert launch.streams.tiles == launch_tiles(odd_layer(), config)
+    assert launch.streams.tiles == bind(odd_layer(), hopper()).tiles(config)
     assert launch.streams.tiles % (45 + 23) == 0
     assert launch.linear2 is not None
     computed_ns = launch.streams.mainloop_ns[launch.linear2]
@@ -111,7 +112,7 @@ def test_a_search_needs_no_default(monkeypatch: pytest.MonkeyPatch) -> None:
     def none(*_: object) -> Any:
         raise UsageError("no default fits")
 
-    monkeypatch.setattr(space_module, "default_config", none)
+    monkeypatch.setattr(BoundMegaMoe, "default", none)
     layer = odd_layer()
     found = build_space(layer, BLACKWELL)
     assert (found.default, found.no_default) == (None, "no default fits")

@@ -10,14 +10,15 @@ from scipy.stats import spearmanr
 
 from tests.configs.cases import BLACKWELL, attention, attention_config, hopper, megamoe_config, moe
 from tests.search.cases import drained, small_space
-from xstage_tune.configs.schema import Schedule, TileOrder
-from xstage_tune.devices import simulated_kernels
-from xstage_tune.devices.simulated_kernels import SimulatedKernels
+from xstage_tune.families.attention_a2a.config import TileOrder
+from xstage_tune.families.megamoe.config import Schedule
+from xstage_tune.families.workload import Workload
 from xstage_tune.platforms.loader import load_platform
 from xstage_tune.platforms.schema import PlatformProfile
 from xstage_tune.search.ranking import rank_configs
 from xstage_tune.search.space import build_space
-from xstage_tune.workloads.schema import Workload
+from xstage_tune.simulator import fused_kernels as simulated_kernels
+from xstage_tune.simulator.fused_kernels import SimulatedKernels
 
 H200 = load_platform("h200-host")
 

@@ -8,12 +8,12 @@ import pytest
 
 from tests.configs.cases import BLACKWELL, attention, attention_config, hopper, megamoe_config, moe
 from tests.search.cases import SMALL_AXES, as_megamoe, drained, small_space
-from xstage_tune.configs.defaults import default_config, heuristic_configs
-from xstage_tune.configs.resources import check_config
-from xstage_tune.configs.schema import AttentionConfig, Schedule
-from xstage_tune.errors import UsageError
-from xstage_tune.search.space import build_space, config_of, default_axes, params_of
-from xstage_tune.workloads.loader import load_workload
+from xstage_tune.base.errors import UsageError
+from xstage_tune.families.attention_a2a.config import AttentionConfig
+from xstage_tune.families.binding import check_config, default_config, family_of_config, heuristic_configs
+from xstage_tune.families.megamoe.config import Schedule
+from xstage_tune.families.workload_files import load_workload
+from xstage_tune.search.space import build_space, default_axes, params_of
 
 
 def test_every_combination_is_a_config_or_cut() -> None:
@@ -35,14 +35,14 @@ def test_schedule_parameters_appear_only_under_their_schedule() -> None:
         "wave": 3 * tiles, "interleaved": 4 * tiles, "alternating": tiles, "clamped-lag": tiles,
     }  # fmt: skip
     for config in small_space().configs:
-        assert config_of(params_of(config)) == config
+        assert family_of_config(config).config_of(params_of(config)) == config
 
 
 def test_placement_by_share_is_among_a_config_s_values() -> None:
     config = megamoe_config(Schedule(kind="interleaved", lead_rows=4, placement="share"))
     params = params_of(config)
     assert params["placement"] == "share"
-    assert config_of(params) == config
+    assert family_of_config(config).config_of(params) == config
 
 
 def test_the_space_is_the_same_every_time() -> None:
@@ -75,13 +75,13 @@ def test_tiles_are_split_only_where_the_kernel_is_built_for_it() -> None:
     assert len(split) == len(space.configs) - len(whole.configs) > 50
     assert {(c.kv_splits, c.block_m, c.hands_stores_over) for c in split} == {(2, 128, True)}
     for config in space.configs:
-        assert config_of(params_of(config)) == config
+        assert family_of_config(config).config_of(params_of(config)) == config
 
 
 def test_values_of_before_tiles_were_split_are_of_a_config_that_splits_none() -> None:
     params = params_of(attention_config())
     assert params.pop("kv_splits") == 1
-    assert config_of(params) == attention_config()
+    assert family_of_config(attention_config()).config_of(params) == attention_config()
 
 
 def test_an_infeasible_space_says_which_limit_binds() -> None:

@@ -8,14 +8,14 @@ import pytest
 
 from tests.configs.cases import BLACKWELL
 from tests.search.cases import as_megamoe, drained, request, small_space
-from xstage_tune.configs.defaults import default_config, heuristic_configs
-from xstage_tune.configs.schema import KernelConfig
-from xstage_tune.devices.kernels import KernelRun
+from xstage_tune.families.binding import default_config, heuristic_configs
+from xstage_tune.families.config import KernelConfig
+from xstage_tune.families.kernel_device import KernelRun
+from xstage_tune.families.workload import Workload
 from xstage_tune.search.driver import NoProgress, run_search
 from xstage_tune.search.journal import NoJournal, begin_study, resume_study, stored_result
 from xstage_tune.search.result import SearchResult, result_from_keys
 from xstage_tune.store.facade import Store
-from xstage_tune.workloads.schema import Workload
 
 SPACE = small_space()
 DEFAULT = default_config(drained(), BLACKWELL)

@@ -14,13 +14,13 @@ import xstage_tune
 from tests.configs.cases import BLACKWELL
 from tests.conftest import RunCli
 from tests.search.cases import CountingSimulator
-from xstage_tune.devices.simulated_kernels import SimulatedKernels
-from xstage_tune.errors import RunInterrupted
+from xstage_tune.base.errors import RunInterrupted
 from xstage_tune.report.search_tables import suite_report
 from xstage_tune.search import suite
 from xstage_tune.search.driver import NoProgress
 from xstage_tune.search.journal import stored_result
 from xstage_tune.search.suite import Ratios, SuiteOptions, SuiteResult, paper_84_workloads, run_paper_84
+from xstage_tune.simulator.fused_kernels import SimulatedKernels
 from xstage_tune.store.facade import Store
 
 

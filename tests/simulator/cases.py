@@ -8,8 +8,8 @@ import numpy as np
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from xstage_tune.devices.simulator.drain import DrainModel
-from xstage_tune.devices.streams import Streams, independent_streams
+from xstage_tune.launches.streams import Streams, independent_streams
+from xstage_tune.simulator.drain import DrainModel
 
 Floats = NDArray[np.float64]
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from xstage_tune.devices.base import BurstPoint
-from xstage_tune.devices.simulator.bursts import simulate_bursts
-from xstage_tune.devices.simulator.drain import drain_model
-from xstage_tune.devices.simulator.pipeline import PipelineConfig, simulate
-from xstage_tune.devices.streams import independent_streams
+from xstage_tune.launches.device import BurstPoint
+from xstage_tune.launches.streams import independent_streams
 from xstage_tune.platforms.loader import load_platform
+from xstage_tune.simulator.bursts import simulate_bursts
+from xstage_tune.simulator.drain import drain_model
+from xstage_tune.simulator.pipeline import PipelineConfig, simulate
 
 if __name__ == "__main__":
     drain = drain_model(load_platform("paper-nvlink5"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from xstage_tune.devices.simulator.megamoe_order import (
+from xstage_tune.families.megamoe.order import (
     Alternating,
     ClampedLag,
     ExpertWave,
@@ -12,7 +12,7 @@ from xstage_tune.devices.simulator.megamoe_order import (
     MoeGrid,
     Schedule,
 )
-from xstage_tune.devices.simulator.moe_placement import Placement
+from xstage_tune.families.megamoe.placement import Placement
 
 
 @st.composite

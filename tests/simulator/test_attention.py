@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from benchmarks.simulator import residual_us
-from xstage_tune.configs.schema import TileOrder
-from xstage_tune.devices.simulator.attention import OutputStores, QLoop, attention_streams
-from xstage_tune.devices.simulator.attention_order import (
+from xstage_tune.base.errors import UsageError
+from xstage_tune.families.attention_a2a.config import TileOrder
+from xstage_tune.families.attention_a2a.order import (
     AttentionGrid,
     AttentionOrder,
     attention_order,
     last_round_remote_rows,
 )
-from xstage_tune.errors import UsageError
+from xstage_tune.families.attention_a2a.streams import OutputStores, QLoop, attention_streams
 
 ORDERS: tuple[TileOrder, ...] = get_args(TileOrder)
 

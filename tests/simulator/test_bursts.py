@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from tests.simulator.cases import h200_drain
+from xstage_tune.base.errors import DeviceError, UsageError
+from xstage_tune.base.spans import SpanKind
 from xstage_tune.calibration.procedure import CalibrationRequest, calibrate
-from xstage_tune.devices.base import BurstPoint, BurstRun, CopyRate
-from xstage_tune.devices.simulator.bursts import BurstJitter, SimulatorDevice, simulate_bursts
-from xstage_tune.errors import DeviceError, UsageError
+from xstage_tune.launches.device import BurstPoint, BurstRun, CopyRate
 from xstage_tune.platforms.loader import load_platform
-from xstage_tune.spans import SpanKind
+from xstage_tune.simulator.bursts import BurstJitter, SimulatorDevice, simulate_bursts
 
 
 @pytest.fixture(scope="module")

@@ -7,8 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from xstage_tune.devices.simulator.compute import ComputeModel, MoeShape, compute_model, moe_mainloop_ns
-from xstage_tune.devices.simulator.megamoe_order import (
+from xstage_tune.base.errors import UsageError
+from xstage_tune.families.megamoe.compute import ComputeModel, MoeShape, compute_model, moe_mainloop_ns
+from xstage_tune.families.megamoe.order import (
     LINEAR1,
     LINEAR2,
     ExpertWave,
@@ -16,7 +17,6 @@ from xstage_tune.devices.simulator.megamoe_order import (
     MoeGrid,
     megamoe_order,
 )
-from xstage_tune.errors import UsageError
 from xstage_tune.platforms.loader import load_platform
 
 SHAPE = MoeShape(hidden=4096, intermediate=2048, block_n=128, weight_bytes=1, activation_bytes=1)

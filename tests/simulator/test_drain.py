@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from xstage_tune.devices.simulator.drain import drain_model
-from xstage_tune.errors import UsageError
+from xstage_tune.base.errors import UsageError
 from xstage_tune.platforms.loader import load_platform
 from xstage_tune.platforms.schema import Arbitration, ArbitrationGroup, PlatformProfile
+from xstage_tune.simulator.drain import drain_model
 
 
 @pytest.fixture(scope="module")

@@ -15,13 +15,13 @@ from tests.simulator.cases import (
     paper_drain,
     reference_ends,
 )
-from xstage_tune.devices.base import BurstPoint
-from xstage_tune.devices.simulator.bursts import simulate_bursts
-from xstage_tune.devices.simulator.drain import DrainModel
-from xstage_tune.devices.simulator.pipeline import PipelineConfig, simulate
-from xstage_tune.devices.streams import independent_streams
-from xstage_tune.errors import UsageError
+from xstage_tune.base.errors import UsageError
+from xstage_tune.launches.device import BurstPoint
+from xstage_tune.launches.streams import independent_streams
 from xstage_tune.model import burst_gap
+from xstage_tune.simulator.bursts import simulate_bursts
+from xstage_tune.simulator.drain import DrainModel
+from xstage_tune.simulator.pipeline import PipelineConfig, simulate
 
 EXACT = 1e-9
 

@@ -11,14 +11,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from xstage_tune.devices.simulator.jit import run_compiled
-from xstage_tune.devices.simulator.timers import new_timers
+from xstage_tune.simulator.jit import run_compiled
+from xstage_tune.simulator.timers import new_timers
 
 #: A loop and its step, as the simulator's but small, so that a test compiles little.
 TINY_LOOP = """
 from typing import NamedTuple
 import numpy as np
-from xstage_tune.devices.simulator.jit import event_kernel, event_loop, run_compiled
+from xstage_tune.simulator.jit import event_kernel, event_loop, run_compiled
 
 class Counts(NamedTuple):
     counted: np.ndarray

@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 
 from tests.simulator.cases import constant_rate
 from tests.simulator.grids import grids, schedules
-from xstage_tune.devices.simulator.drain import DrainModel
-from xstage_tune.devices.simulator.megamoe import MoeStores, given_mainloop_ns, megamoe_streams
-from xstage_tune.devices.simulator.megamoe_order import (
+from xstage_tune.base.errors import UsageError
+from xstage_tune.families.megamoe.order import (
     LINEAR1,
     LINEAR2,
     Alternating,
@@ -23,8 +22,9 @@ from xstage_tune.devices.simulator.megamoe_order import (
     Schedule,
     megamoe_order,
 )
-from xstage_tune.devices.simulator.pipeline import PipelineConfig, simulate
-from xstage_tune.errors import UsageError
+from xstage_tune.families.megamoe.streams import MoeStores, given_mainloop_ns, megamoe_streams
+from xstage_tune.simulator.drain import DrainModel
+from xstage_tune.simulator.pipeline import PipelineConfig, simulate
 
 STORES = MoeStores(
     l1_bytes_per_token=128, l2_bytes_per_token=256, remote_fraction=0.5, local_bytes_per_ns=64, fixed_ns=20

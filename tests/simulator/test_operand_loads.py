@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from tests.simulator.cases import constant_rate
-from xstage_tune.configs.defaults import default_config
-from xstage_tune.devices.simulated_kernels import SimulatedKernels
-from xstage_tune.devices.simulator.drain import DrainModel
-from xstage_tune.devices.simulator.pipeline import PipelineConfig, PipelineRun, simulate
-from xstage_tune.devices.streams import independent_streams
+from xstage_tune.families.binding import default_config
+from xstage_tune.families.workload_files import load_workload
+from xstage_tune.launches.streams import independent_streams
 from xstage_tune.platforms.loader import load_platform
-from xstage_tune.workloads.loader import load_workload
+from xstage_tune.simulator.drain import DrainModel
+from xstage_tune.simulator.fused_kernels import SimulatedKernels
+from xstage_tune.simulator.pipeline import PipelineConfig, PipelineRun, simulate
 
 MAINLOOP_NS = 1000.0
 #: A burst of 600 bytes in 10 ns over a path of 1 byte/ns, of which the shared room takes 100 at once: the own

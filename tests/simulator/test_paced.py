@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.simulator.cases import paper_drain, repeated
-from xstage_tune.devices.simulator.drain import DrainModel
-from xstage_tune.devices.simulator.pipeline import PipelineConfig, PipelineRun, simulate
+from xstage_tune.simulator.drain import DrainModel
+from xstage_tune.simulator.pipeline import PipelineConfig, PipelineRun, simulate
 
 EXACT = 1e-9
 SMS, TILES, BURST_BYTES, FREE_NS = 148, 8, 32768.0, 760.0

@@ -10,11 +10,11 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tests.simulator.cases import constant_rate, launches, paper_drain, repeated
-from xstage_tune.devices.simulator.drain import DrainModel
-from xstage_tune.devices.simulator.pipeline import PipelineConfig, PipelineRun, simulate
-from xstage_tune.devices.streams import Streams, independent_streams
-from xstage_tune.errors import UsageError
+from xstage_tune.base.errors import UsageError
+from xstage_tune.launches.streams import Streams, independent_streams
 from xstage_tune.model import attention, moe
+from xstage_tune.simulator.drain import DrainModel
+from xstage_tune.simulator.pipeline import PipelineConfig, PipelineRun, simulate
 
 EXACT = 1e-9
 TILE = 48 * 1024.0

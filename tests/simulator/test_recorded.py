@@ -13,15 +13,15 @@ import pytest
 from numpy.typing import NDArray
 
 from xstage_tune.calibration.reduce import PeriodicFigures, reduce_run
-from xstage_tune.devices.archive import DEFAULT_RECORDING, Archive, recording_file
-from xstage_tune.devices.base import BurstPoint
-from xstage_tune.devices.burst_recording import CALIBRATION
-from xstage_tune.devices.burst_replay import ReplayedBursts
-from xstage_tune.devices.simulator.bursts import SimulatorDevice
+from xstage_tune.launches.archive import DEFAULT_RECORDING, Archive, recording_file
+from xstage_tune.launches.burst_recording import CALIBRATION
+from xstage_tune.launches.burst_replay import ReplayedBursts
+from xstage_tune.launches.device import BurstPoint
 from xstage_tune.model import burst_gap
 from xstage_tune.platforms.loader import load_platform
 from xstage_tune.platforms.queries import issue_ns
 from xstage_tune.platforms.schema import PlatformProfile
+from xstage_tune.simulator.bursts import SimulatorDevice
 
 RECORDING = recording_file(DEFAULT_RECORDING, CALIBRATION.suffix)
 

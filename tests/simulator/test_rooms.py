@@ -10,16 +10,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.simulator.cases import constant_rate, h200_drain
-from xstage_tune.devices.base import STORE_FLAVOURS, BurstPoint
-from xstage_tune.devices.simulator.bursts import simulate_bursts
-from xstage_tune.devices.simulator.drain import DrainModel, drain_model
-from xstage_tune.devices.simulator.pipeline import PipelineConfig, PipelineRun, simulate
-from xstage_tune.devices.streams import independent_streams
-from xstage_tune.errors import UsageError
+from xstage_tune.base.errors import UsageError
+from xstage_tune.base.fabric import STORE_FLAVOURS
+from xstage_tune.launches.device import BurstPoint
+from xstage_tune.launches.streams import independent_streams
 from xstage_tune.model import burst_gap
 from xstage_tune.platforms.loader import load_platform
 from xstage_tune.platforms.rooms import shared_room_bytes, sm_room_bytes
 from xstage_tune.platforms.schema import CapacityPoint
+from xstage_tune.simulator.bursts import simulate_bursts
+from xstage_tune.simulator.drain import DrainModel, drain_model
+from xstage_tune.simulator.pipeline import PipelineConfig, PipelineRun, simulate
 
 EXACT = 1e-9
 H200 = load_platform("h200-host")

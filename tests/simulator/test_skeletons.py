@@ -7,13 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from xstage_tune.devices.simulator.skeletons import SimulatedSkeletons, handover_ns, local_stores_ns
-from xstage_tune.devices.skeletons import Skeleton
-from xstage_tune.devices.streams import independent_streams
-from xstage_tune.devices.tile_times import RAISE_NS
-from xstage_tune.errors import UsageError
+from xstage_tune.base.errors import UsageError
+from xstage_tune.launches.skeletons import Skeleton
+from xstage_tune.launches.streams import independent_streams
+from xstage_tune.platforms.latencies import RAISE_NS
 from xstage_tune.platforms.loader import load_platform
 from xstage_tune.platforms.queries import issue_ns
+from xstage_tune.simulator.skeletons import SimulatedSkeletons, handover_ns, local_stores_ns
 
 HOST = load_platform("h200-host")
 TILES = 4

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 
 from tests.simulator.cases import launches, paper_drain, repeated
-from xstage_tune.devices.simulator.drain import DrainModel
-from xstage_tune.devices.simulator.pipeline import PipelineConfig, simulate
-from xstage_tune.devices.simulator.traces import ISSUE_ROLE, occupancy, pipeline_spans, tensor_activity
-from xstage_tune.devices.streams import Streams, independent_streams
-from xstage_tune.errors import UsageError
-from xstage_tune.spans import SpanKind
+from xstage_tune.base.errors import UsageError
+from xstage_tune.base.spans import SpanKind
+from xstage_tune.launches.streams import Streams, independent_streams
+from xstage_tune.simulator.drain import DrainModel
+from xstage_tune.simulator.pipeline import PipelineConfig, simulate
+from xstage_tune.simulator.traces import ISSUE_ROLE, occupancy, pipeline_spans, tensor_activity
 
 TICK_NS = 1 / 16
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from xstage_tune.devices.base import (
+from xstage_tune.base.spans import LANE_DTYPE, SPAN_DTYPE, SpanKind, SpanTable
+from xstage_tune.launches.device import (
     BurstPoint,
     BurstRun,
     GpuState,
     LaunchInfo,
     Verification,
 )
-from xstage_tune.spans import LANE_DTYPE, SPAN_DTYPE, SpanKind, SpanTable
 
 STATE = GpuState(1980, 3201, 312.5, 41, ("sw_power_cap",))
 

@@ -10,7 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from xstage_tune.errors import StoreError
+from xstage_tune.base.errors import StoreError
 from xstage_tune.store.facade import Store
 
 ROOT = Path(__file__).parents[2]

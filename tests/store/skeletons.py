@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from tests.store.bursts import make_burst
-from xstage_tune.devices.skeletons import LANE_TOTALS_DTYPE, Skeleton, SkeletonRun
-from xstage_tune.devices.streams import independent_streams
+from xstage_tune.launches.skeletons import LANE_TOTALS_DTYPE, Skeleton, SkeletonRun
+from xstage_tune.launches.streams import independent_streams
 
 SMS = 4
 TILES = 50  # of each SM

@@ -14,7 +14,7 @@ from tests.conftest import CliResult, RunCli
 from tests.h200 import H200
 from tests.store.bursts import make_burst
 from tests.store.holder_process import add_study, start_holder
-from xstage_tune.errors import StoreError, UsageError
+from xstage_tune.base.errors import StoreError, UsageError
 from xstage_tune.store import studies
 from xstage_tune.store.facade import Store
 from xstage_tune.store.models import Base, Chunk, Environment, Export, Fit, Launch, StudyHolder, Trial

@@ -8,8 +8,8 @@ from hypothesis.extra import numpy as npst
 from numpy.typing import NDArray
 
 from tests.store.bursts import make_burst
-from xstage_tune.spans import LANE_DTYPE, SPAN_DTYPE
-from xstage_tune.store.chunks import ChunkError, decode_lanes, decode_spans, encode_lanes, encode_spans
+from xstage_tune.base.chunks import ChunkError, decode_lanes, decode_spans, encode_lanes, encode_spans
+from xstage_tune.base.spans import LANE_DTYPE, SPAN_DTYPE
 
 SPANS = npst.arrays(SPAN_DTYPE, st.integers(0, 40))
 LANES = npst.arrays(LANE_DTYPE, st.integers(0, 40))

@@ -12,7 +12,7 @@ from tests.h200 import H200
 from tests.store.bursts import make_burst
 from tests.store.conftest import POSTGRES_URL
 from tests.store.holder_process import add_study
-from xstage_tune.errors import StoreError
+from xstage_tune.base.errors import StoreError
 from xstage_tune.store import runs, studies
 from xstage_tune.store.facade import Store
 

@@ -14,7 +14,7 @@ from sqlalchemy import Engine, event
 
 from tests.h200 import H200
 from tests.store.bursts import make_burst
-from xstage_tune.errors import ExitCode, StoreError
+from xstage_tune.base.errors import ExitCode, StoreError
 from xstage_tune.store.facade import Store
 from xstage_tune.store.runs import RunWriter
 

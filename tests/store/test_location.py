@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from xstage_tune.errors import StoreError
+from xstage_tune.base.errors import StoreError
 from xstage_tune.store import dialects, location
 from xstage_tune.store.facade import Store
 from xstage_tune.store.location import default_path, resolve_location

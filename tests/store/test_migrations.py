@@ -16,8 +16,8 @@ from sqlalchemy import Engine, create_engine, inspect
 from tests.store.bursts import assert_same_burst, make_burst
 from tests.store.golden import make
 from tests.store.skeletons import skeleton_run
-from xstage_tune import assets
-from xstage_tune.errors import StoreError
+from xstage_tune.base import assets
+from xstage_tune.base.errors import StoreError
 from xstage_tune.store.dialects import VERSION_TABLE
 from xstage_tune.store.facade import Store
 from xstage_tune.store.launches import skeleton_point

@@ -9,7 +9,7 @@ import pytest
 from tests.h200 import H200
 from tests.store.bursts import assert_same_burst, make_burst
 from xstage_tune import __version__
-from xstage_tune.errors import FindingError, StoreError, UsageError
+from xstage_tune.base.errors import FindingError, StoreError, UsageError
 from xstage_tune.store.facade import Store
 
 

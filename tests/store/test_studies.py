@@ -6,7 +6,7 @@ import pytest
 
 from tests.h200 import H200
 from tests.store.holder_process import add_study
-from xstage_tune.errors import StoreError, UsageError
+from xstage_tune.base.errors import StoreError, UsageError
 from xstage_tune.store import studies
 from xstage_tune.store.facade import Store
 

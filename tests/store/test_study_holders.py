@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from tests.store.holder_process import add_study, start_holder
-from xstage_tune.errors import StoreError
+from xstage_tune.base.errors import StoreError
 from xstage_tune.store import studies
 from xstage_tune.store.facade import Store
 from xstage_tune.store.process import current_process

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from xstage_tune.workloads.loader import user_workloads_dir
+from xstage_tune.families.workload_files import user_workloads_dir
 
 
 @pytest.fixture(autouse=True)

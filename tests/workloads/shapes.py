@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from xstage_tune.workloads.schema import MoeWorkload
+from xstage_tune.families.megamoe.workload import MoeWorkload
 
 
 def moe(**keys: Any) -> MoeWorkload:

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from xstage_tune.errors import ExitCode, UsageError
-from xstage_tune.workloads import routing
-from xstage_tune.workloads.loader import list_workloads, load_workload
-from xstage_tune.workloads.paper import PAPER_MOE_MODELS, PAPER_TOKENS_PER_RANK
-from xstage_tune.workloads.schema import AttentionWorkload, MoeWorkload
+from xstage_tune.base.errors import ExitCode, UsageError
+from xstage_tune.families.attention_a2a.workload import AttentionWorkload
+from xstage_tune.families.megamoe import routing
+from xstage_tune.families.megamoe.paper import PAPER_MOE_MODELS, PAPER_TOKENS_PER_RANK
+from xstage_tune.families.megamoe.workload import MoeWorkload
+from xstage_tune.families.workload_files import list_workloads, load_workload
 
 #: hidden, intermediate, experts, top-k, shared experts
 MOE_SHAPES = {

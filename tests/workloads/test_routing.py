@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.workloads.shapes import moe
-from xstage_tune.workloads import routing
+from xstage_tune.families.megamoe import routing
 
 kinds = st.one_of(
     st.just({"kind": "balanced"}),

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from xstage_tune.audit.figures import Basis, Figure, derived
-from xstage_tune.configs.schema import KernelConfig
+from xstage_tune.estimates.figures import Basis, Figure, derived
+from xstage_tune.families.config import KernelConfig
+from xstage_tune.families.workload import Workload
 from xstage_tune.platforms.schema import PlatformProfile
-from xstage_tune.workloads.schema import Workload
 
 #: Remote stores that make a launch longer by at most this part are hidden: no change is worth it. ``profile``
 #: counts a residual of no more as none, too.
@@ -47,7 +47,7 @@ def simulate_launch(
     Raises:
         UsageError: the platform lacks what the simulator needs.
     """
-    from xstage_tune.devices.simulated_kernels import SimulatedKernels, waits_ns  # loads Numba
+    from xstage_tune.simulator.fused_kernels import SimulatedKernels, waits_ns  # loads Numba
 
     launch = SimulatedKernels(platform).launch(workload, config)
     run, alone = launch.run(_SEED), launch.without_remote_stores().run(_SEED)

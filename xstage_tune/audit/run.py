@@ -14,23 +14,22 @@ Three things are told apart:
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from xstage_tune.audit.advice import Action, attention_actions, moe_actions, reconciled
-from xstage_tune.audit.attention import AttentionAudit, audit_attention
-from xstage_tune.audit.bursts import BurstTerms
-from xstage_tune.audit.figures import Figure
 from xstage_tune.audit.finite_run import FiniteRun, simulate_launch
-from xstage_tune.audit.moe import MoeAudit, audit_moe
-from xstage_tune.audit.prediction import SchedulePrediction
-from xstage_tune.configs.defaults import default_config
-from xstage_tune.configs.resources import require_feasible
-from xstage_tune.configs.schema import AttentionConfig, KernelConfig, MegaMoeConfig
-from xstage_tune.errors import UsageError
+from xstage_tune.base.errors import UsageError
+from xstage_tune.estimates.bursts import BurstTerms
+from xstage_tune.estimates.figures import Figure
+from xstage_tune.estimates.schedule import SchedulePrediction
+from xstage_tune.families.advice import Action, reconciled
+from xstage_tune.families.binding import bind, default_config
+from xstage_tune.families.config import KernelConfig
+from xstage_tune.families.estimate import Estimate
+from xstage_tune.families.workload import Workload
 from xstage_tune.platforms.schema import PlatformProfile
-from xstage_tune.search.launch_size import too_large
-from xstage_tune.workloads.schema import MoeWorkload, Workload
+from xstage_tune.simulator.launch_size import too_large
 
 Verdict = Literal["reshape", "piggyback"]
 
@@ -43,14 +42,22 @@ class Audit:
     platform: PlatformProfile
     config: KernelConfig
     config_given: bool  # False: the default config
-    schedule: str  # the audited one of ``predicted``
-    detail: MoeAudit | AttentionAudit
-    predicted: dict[str, SchedulePrediction]
+    detail: Estimate
     rate_ok: bool
     capacity_ok: bool
     actions: tuple[Action, ...]
     finite: FiniteRun | None  # None where the closed forms settle it, or nothing was simulated
     not_simulated: str  # why it could not; else empty
+
+    @property
+    def schedule(self) -> str:
+        """The audited one of :attr:`predicted`."""
+        return self.detail.audited
+
+    @property
+    def predicted(self) -> Mapping[str, SchedulePrediction]:
+        """What each schedule does with the bursts."""
+        return self.detail.schedules
 
     @property
     def burst(self) -> BurstTerms:
@@ -63,8 +70,8 @@ class Audit:
 
     @property
     def starved(self) -> bool:
-        """An interleaved layer whose lead is below D_knee."""
-        return isinstance(self.detail, MoeAudit) and self.detail.starved
+        """See :attr:`~xstage_tune.families.estimate.Estimate.starved`."""
+        return self.detail.starved
 
     @property
     def design_test_ok(self) -> bool:
@@ -96,25 +103,14 @@ def audit(
     """
     _require_remote_bytes(workload)
     chosen = config or default_config(workload, platform)
-    require_feasible(chosen, workload, platform)
-    schedule: str
-    detail: MoeAudit | AttentionAudit
-    predicted: dict[str, SchedulePrediction]
-    if isinstance(workload, MoeWorkload):
-        assert isinstance(chosen, MegaMoeConfig)
-        detail = audit_moe(workload, platform, chosen)
-        schedule, predicted = detail.schedule, detail.predicted
-        advised = moe_actions(workload, chosen, detail)
-    else:
-        assert isinstance(chosen, AttentionConfig)
-        detail = audit_attention(workload, platform, chosen)
-        schedule, predicted = "piggyback", {"piggyback": detail.predicted}
-        advised = attention_actions(workload, chosen, detail)
-    audited, burst = predicted[schedule], detail.burst
+    bound = bind(workload, platform, chosen)
+    bound.require_feasible(chosen)
+    detail = bound.estimate(chosen)
+    audited, burst = detail.schedules[detail.audited], detail.burst
     design_test_ok = audited.rate_ok and burst.capacity_ok
     finite, not_simulated = None, ""
     if simulate and (not design_test_ok or _loads_wait(burst)):
-        not_simulated = too_large([chosen], workload)
+        not_simulated = too_large([chosen], workload, platform)
         if not not_simulated:
             finite = simulate_launch(workload, platform, chosen, audited.stall_ns.basis)
     verdict = _verdict(finite, design_test_ok, burst, audited.stall_ns.value)
@@ -123,13 +119,11 @@ def audit(
         platform=platform,
         config=chosen,
         config_given=config is not None,
-        schedule=schedule,
         detail=detail,
-        predicted=predicted,
         rate_ok=audited.rate_ok,
         capacity_ok=burst.capacity_ok,
         actions=reconciled(
-            advised,
+            bound.advice(chosen, detail),
             hides=verdict == "piggyback",
             stalls=audited.stall_ns.value > 0,
             searched=config is not None,
@@ -152,12 +146,10 @@ def _loads_wait(burst: BurstTerms) -> bool:
 
 
 def _require_remote_bytes(workload: Workload) -> None:
-    if isinstance(workload, MoeWorkload):
-        key, degree = "ep_degree", workload.ep_degree
-    else:
-        key, degree = "degree", workload.degree
     if not workload.stores_remotely:
-        hint = f"--set {key}=8" if degree == 1 else "--set remote_fraction=1.0 is the conservative case"
+        hint = "--set remote_fraction=1.0 is the conservative case"
+        if workload.ranks == 1:
+            hint = f"--set {workload.RANKS_KEY}=8"
         raise UsageError(
             f"workload '{workload.name}' stores nothing to another GPU: there is no drain to audit", hint
         )

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from xstage_tune.base.fabric import StoreFlavour
 from xstage_tune.calibration.bootstrap import REPLICATES, generator, interval95, resampled_quantiles
 from xstage_tune.calibration.drain import DrainFit
 from xstage_tune.calibration.issue import CurveKey, IssueModel
 from xstage_tune.calibration.reduce import Floats, IsolatedFigures
-from xstage_tune.devices.base import StoreFlavour
 from xstage_tune.model import burst_gap
 
 #: A burst is stalled when its issue time exceeds T0 by this factor ...

@@ -8,9 +8,9 @@ from typing import Literal
 
 import numpy as np
 
+from xstage_tune.base.fabric import StoreFlavour
 from xstage_tune.calibration.capacity import CapacityFit
 from xstage_tune.calibration.reduce import Floats
-from xstage_tune.devices.base import StoreFlavour
 from xstage_tune.platforms.schema import CapacityLaw
 
 LawName = Literal["constant", "linear", "power", "saturating"]

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from xstage_tune import __version__
+from xstage_tune.base.errors import FindingError
+from xstage_tune.base.fabric import StoreFlavour
+from xstage_tune.base.version import __version__
 from xstage_tune.calibration.arbitration import ArbitrationFit, fit_arbitration
 from xstage_tune.calibration.capacity import (
     CapacityFit,
@@ -43,9 +45,8 @@ from xstage_tune.calibration.request import CalibrationRequest
 from xstage_tune.calibration.result import CalibrationResult, DrainPoints
 from xstage_tune.calibration.rounding import rounded
 from xstage_tune.calibration.validate import gap_curve, held_out_sweeps, isolated_curve, validate
-from xstage_tune.devices.base import BurstRun, CopyRate, DeviceDescription, StoreFlavour
-from xstage_tune.devices.gpu_identity import identity_of
-from xstage_tune.errors import FindingError
+from xstage_tune.launches.device import BurstRun, CopyRate, DeviceDescription
+from xstage_tune.launches.gpu_identity import identity_of
 from xstage_tune.platforms.gpus import known_compute
 from xstage_tune.platforms.schema import (
     Arbitration,

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import isotonic_regression
 
+from xstage_tune.base.fabric import StoreFlavour
 from xstage_tune.calibration.bootstrap import generator, interval95, resampled_quantiles
 from xstage_tune.calibration.reduce import Floats, PeriodicFigures
-from xstage_tune.devices.base import StoreFlavour
 from xstage_tune.model import burst_gap
 
 #: A plateau run may use at most this fraction of the path, so that its queue empties between bursts.

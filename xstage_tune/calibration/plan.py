@@ -17,13 +17,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from xstage_tune.base.fabric import StoreFlavour, StorePath
 from xstage_tune.calibration.bootstrap import generator
 from xstage_tune.calibration.budget import BUDGETS, KIB, MIB, Budget
 from xstage_tune.calibration.fit import Basis
 from xstage_tune.calibration.issue import CurveKey
 from xstage_tune.calibration.reduce import PeriodicFigures
 from xstage_tune.calibration.request import CalibrationRequest
-from xstage_tune.devices.base import BurstPoint, StoreFlavour, StorePath
+from xstage_tune.launches.device import BurstPoint
 from xstage_tune.model import burst_gap
 
 PROBE_BURST_BYTES = 8 * KIB

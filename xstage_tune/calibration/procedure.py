@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from xstage_tune.base.errors import FindingError
+from xstage_tune.base.progress import phase
 from xstage_tune.calibration.fit import fit, fit_basis, fit_figures
 from xstage_tune.calibration.plan import Planner, probed_rate
 from xstage_tune.calibration.quality import VERIFICATION_HINT, verification_failure
 from xstage_tune.calibration.reduce import RunFigures, UnusableRun, periodic, reduce_run
 from xstage_tune.calibration.request import CalibrationRequest
 from xstage_tune.calibration.result import CalibrationResult
-from xstage_tune.devices.base import BurstDevice, BurstPoint, BurstRun, CopyRate
-from xstage_tune.devices.requirements import require_path
-from xstage_tune.errors import FindingError
-from xstage_tune.progress import phase
+from xstage_tune.launches.device import BurstDevice, BurstPoint, BurstRun, CopyRate
+from xstage_tune.launches.requirements import require_path
 
 __all__ = ["CalibrationObserver", "CalibrationRequest", "calibrate", "fit"]
 

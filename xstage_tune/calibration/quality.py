@@ -7,12 +7,13 @@ from dataclasses import replace
 
 import numpy as np
 
+from xstage_tune.base.fabric import StorePath
 from xstage_tune.calibration.arbitration import ArbitrationFit
 from xstage_tune.calibration.capacity import CapacityFit
 from xstage_tune.calibration.drain import DrainFit
 from xstage_tune.calibration.reduce import PeriodicFigures, RunFigures, UnusableRun
 from xstage_tune.calibration.result import Finding
-from xstage_tune.devices.base import BurstPoint, CopyRate, DeviceDescription, StorePath, throttling
+from xstage_tune.launches.device import BurstPoint, CopyRate, DeviceDescription, throttling
 from xstage_tune.platforms.schema import LocalControl, Validation, surely_above
 
 MAX_INTERVAL = 0.05  # width of R's interval over R

@@ -27,8 +27,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from xstage_tune.devices.base import BurstPoint, BurstRun
-from xstage_tune.spans import SpanKind, SpanTable
+from xstage_tune.base.spans import SpanKind, SpanTable
+from xstage_tune.launches.device import BurstPoint, BurstRun
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

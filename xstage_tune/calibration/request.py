@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from xstage_tune.devices.base import StoreFlavour, StorePath
-from xstage_tune.errors import UsageError
+from xstage_tune.base.errors import UsageError
+from xstage_tune.base.fabric import StoreFlavour, StorePath
 
 BudgetName = Literal["quick", "full"]
 

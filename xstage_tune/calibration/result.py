@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from xstage_tune.devices.base import StoreFlavour
+from xstage_tune.base.fabric import StoreFlavour
 from xstage_tune.platforms.schema import PlatformProfile
 
 Floats = NDArray[np.float64]

@@ -7,21 +7,21 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from xstage_tune.base.progress import Progress
 from xstage_tune.calibration.procedure import calibrate
 from xstage_tune.calibration.request import CalibrationRequest
 from xstage_tune.calibration.result import CalibrationResult
-from xstage_tune.devices.archive import ArchiveWriter, new_archive
-from xstage_tune.devices.base import BurstDevice, BurstRun, CopyRate
-from xstage_tune.devices.burst_recording import (
+from xstage_tune.launches.archive import ArchiveWriter, new_archive
+from xstage_tune.launches.burst_recording import (
     CALIBRATION,
     Manifest,
     RecordedRequest,
     new_manifest,
     record_run,
 )
-from xstage_tune.kept_run import kept_run
-from xstage_tune.progress import Progress
+from xstage_tune.launches.device import BurstDevice, BurstRun, CopyRate
 from xstage_tune.store.facade import Store
+from xstage_tune.store.kept_run import kept_run
 from xstage_tune.store.process import current_process
 from xstage_tune.store.runs import RunWriter
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from xstage_tune.base.fabric import StoreFlavour
 from xstage_tune.calibration.capacity import CapacityFit, IsolatedSeries
 from xstage_tune.calibration.issue import CurveKey, IssueModel
 from xstage_tune.calibration.reduce import Floats, PeriodicFigures
 from xstage_tune.calibration.result import GapCurve, IsolatedCurve
-from xstage_tune.devices.base import StoreFlavour
 from xstage_tune.model import burst_gap
 from xstage_tune.platforms.schema import Validation
 

@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from xstage_tune import __version__
+from xstage_tune.base.progress import be_quiet
+from xstage_tune.base.version import __version__
 from xstage_tune.commands import (
     audit,
     calibrate,
@@ -22,7 +23,6 @@ from xstage_tune.commands import (
     workloads,
 )
 from xstage_tune.commands._help import GroupOfOwnFiles, add_help
-from xstage_tune.progress import be_quiet
 
 app = typer.Typer(
     name="xstage-tune",

@@ -13,7 +13,7 @@ import typer
 
 def workload_names(incomplete: str) -> list[str]:
     """Workloads that are found by name."""
-    from xstage_tune.workloads.loader import list_workloads
+    from xstage_tune.families.workload_files import list_workloads
 
     return _matching(list_workloads, incomplete)
 

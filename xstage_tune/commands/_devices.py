@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from xstage_tune.errors import UsageError
+from xstage_tune.base.errors import UsageError
 
 if TYPE_CHECKING:
-    from xstage_tune.devices.base import StorePath
+    from xstage_tune.base.fabric import StorePath
 
 
 class PathChoice(StrEnum):

@@ -184,7 +184,7 @@ class GroupOfOwnFiles(TyperGroup):
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
         """Found out only when help is asked for: that looks at folders."""
-        from xstage_tune.user_folders import data_folder
+        from xstage_tune.base.user_folders import data_folder
 
         super().format_epilog(ctx, formatter)
         folder = data_folder()

@@ -9,9 +9,9 @@ from typing import Annotated
 
 import typer
 
+from xstage_tune.base.errors import UsageError
 from xstage_tune.commands._runs import notify
 from xstage_tune.commands._targets import check_target
-from xstage_tune.errors import UsageError
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="What commands find it by.")]
 NewFileOption = Annotated[

@@ -9,12 +9,12 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from xstage_tune.base.progress import is_quiet
 from xstage_tune.export.names import ExportFormat
-from xstage_tune.progress import is_quiet
 
 if TYPE_CHECKING:
     from xstage_tune.calibration.session import StoredCalibration
-    from xstage_tune.emulation.result import EmulationResult
+    from xstage_tune.experiments.emulation.result import EmulationResult
     from xstage_tune.export.record import TunedConfig
     from xstage_tune.search.result import SearchResult
 
@@ -24,7 +24,7 @@ _FIRST_WORKLOAD = "megamoe/deepseek-v4-flash"
 
 def after_calibration(calibration: StoredCalibration, profile: Path) -> None:
     """``profile``: the file written."""
-    from xstage_tune.configs.architecture import unmeasured_compute
+    from xstage_tune.families.architecture import unmeasured_compute
     from xstage_tune.platforms.loader import user_platforms_dir
 
     platform = calibration.result.platform

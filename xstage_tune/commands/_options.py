@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
+from xstage_tune.base.errors import UsageError
 from xstage_tune.commands._completion import platform_names
-from xstage_tune.errors import UsageError
 
 
 class OutputFormat(StrEnum):

@@ -12,8 +12,8 @@ from xstage_tune.commands._options import OutputFormat
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from xstage_tune.emulation.sweep import Sweep
-    from xstage_tune.progress import Progress
+    from xstage_tune.base.progress import Progress
+    from xstage_tune.experiments.emulation.sweep import Sweep
     from xstage_tune.report.figure import Figure
     from xstage_tune.store.facade import Store
 
@@ -103,7 +103,7 @@ def show_result(
     sweep_figure: Callable[[Result], Figure],
 ) -> None:
     """Write a result to stdout: as JSON, or as its tables, the figure of its sweep and its run."""
-    from xstage_tune.report.emit import emit_json
+    from xstage_tune.base.json_output import emit_json
     from xstage_tune.report.tables import result_console
     from xstage_tune.report.terminal_plot import TerminalPlot
 

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
+from xstage_tune.base.errors import UsageError
+from xstage_tune.base.files import refuse_existing
 from xstage_tune.commands._completion import platform_names, run_ids, study_ids
-from xstage_tune.errors import UsageError
-from xstage_tune.files import refuse_existing
 
 RunOption = Annotated[
     str | None,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from xstage_tune.base.errors import FindingError
 from xstage_tune.commands._completion import config_choices, workload_names
 from xstage_tune.commands._options import (
     FormatOption,
@@ -16,11 +17,10 @@ from xstage_tune.commands._options import (
     StoreOption,
 )
 from xstage_tune.commands._runs import notify
-from xstage_tune.errors import FindingError
 
 if TYPE_CHECKING:
     from xstage_tune.audit.run import Audit
-    from xstage_tune.configs.schema import KernelConfig
+    from xstage_tune.families.config import KernelConfig
 
 
 def audit(
@@ -60,11 +60,11 @@ def audit(
     too, and decides. Either verdict is an answer and exits 0, unless --strict.
     """
     from xstage_tune.audit.run import audit as run_audit
+    from xstage_tune.base.json_output import emit_json
     from xstage_tune.devices.platform_choice import choose_platform
+    from xstage_tune.families.workload_files import load_workload
     from xstage_tune.report.audit_tables import audit_json, audit_report
-    from xstage_tune.report.emit import emit_json
     from xstage_tune.report.tables import result_console
-    from xstage_tune.workloads.loader import load_workload
 
     result = run_audit(
         load_workload(workload, overrides or ()),
@@ -96,8 +96,8 @@ def _why(result: Audit) -> str:
 
 def _chosen(choice: str, store: str | None) -> KernelConfig | None:
     """What ``--config`` names; None for the default."""
-    from xstage_tune.configs.choice import is_file_choice, study_of
-    from xstage_tune.configs.loader import load_config
+    from xstage_tune.families.config_choice import is_file_choice, study_of
+    from xstage_tune.families.config_files import load_config
 
     if is_file_choice(choice):
         return load_config(Path(choice))

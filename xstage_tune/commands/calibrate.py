@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from xstage_tune.base.errors import FindingError, UsageError
 from xstage_tune.commands._devices import PathChoice
 from xstage_tune.commands._next_steps import after_calibration
 from xstage_tune.commands._options import FormatOption, OutputFormat, StoreOption
 from xstage_tune.commands._runs import notify, run_session, warn
 from xstage_tune.commands._targets import ForceOption, check_target
-from xstage_tune.errors import FindingError, UsageError
 
 if TYPE_CHECKING:
     from xstage_tune.calibration.request import CalibrationRequest
     from xstage_tune.calibration.result import CalibrationResult
     from xstage_tune.calibration.session import StoredCalibration
-    from xstage_tune.devices.base import BurstDevice
+    from xstage_tune.launches.device import BurstDevice
     from xstage_tune.platforms.schema import PlatformProfile
 
 
@@ -115,9 +115,9 @@ def _request(
     seed: int | None,
 ) -> CalibrationRequest:
     """What to measure: as asked; else, on a recording, as recorded; else everything."""
+    from xstage_tune.base.fabric import STORE_FLAVOURS
     from xstage_tune.calibration.request import CalibrationRequest
-    from xstage_tune.devices.base import STORE_FLAVOURS
-    from xstage_tune.devices.burst_replay import ReplayedBursts
+    from xstage_tune.launches.burst_replay import ReplayedBursts
 
     paths = device.describe().paths
     chosen = CalibrationRequest("peer" if "peer" in paths else "host", STORE_FLAVOURS)
@@ -151,7 +151,7 @@ def _write_profile(
 
     Of a recording it goes there under a name of its own, so that it never hides what was measured.
     """
-    from xstage_tune.devices.burst_replay import ReplayedBursts
+    from xstage_tune.launches.burst_replay import ReplayedBursts
     from xstage_tune.platforms.loader import save_platform, user_platforms_dir
 
     profile = calibration.result.platform
@@ -183,7 +183,7 @@ def _holds(file: Path, profile: PlatformProfile) -> bool:
 
 
 def _write_plot(file: Path, result: CalibrationResult, force: bool) -> None:
-    from xstage_tune.files import write_text
+    from xstage_tune.base.files import write_text
     from xstage_tune.report.html import render_html
     from xstage_tune.report.panels import calibration_figure
     from xstage_tune.report.svg import render_svg
@@ -193,8 +193,8 @@ def _write_plot(file: Path, result: CalibrationResult, force: bool) -> None:
 
 
 def _show(calibration: StoredCalibration, profile: Path | None, output: OutputFormat) -> None:
+    from xstage_tune.base.json_output import emit_json
     from xstage_tune.report.calibration_tables import platform_report
-    from xstage_tune.report.emit import emit_json
     from xstage_tune.report.panels import calibration_figure
     from xstage_tune.report.tables import result_console
     from xstage_tune.report.terminal_plot import TerminalPlot

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from xstage_tune.base.errors import DeviceError, FindingError
 from xstage_tune.commands._options import FormatOption, OutputFormat, StoreOption
-from xstage_tune.errors import DeviceError, FindingError
 
 if TYPE_CHECKING:
     from xstage_tune.doctor.report import DoctorReport
@@ -27,8 +27,8 @@ def doctor(
 
     Exits 3 if the device asked for by name cannot run, and 1 if a check found something wrong.
     """
+    from xstage_tune.base.json_output import emit_json
     from xstage_tune.doctor.run import run_checks
-    from xstage_tune.report.emit import emit_json
     from xstage_tune.report.tables import render_table, result_console
 
     report = run_checks(device, store, sys.argv)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from xstage_tune.base.errors import DeviceError, UsageError
 from xstage_tune.commands._completion import config_choices, workload_names
 from xstage_tune.commands._devices import PATHS, PathChoice, PathOption, refuse_options
 from xstage_tune.commands._next_steps import after_emulation
@@ -22,13 +23,12 @@ from xstage_tune.commands._options import (
 )
 from xstage_tune.commands._runs import notify, run_session, show_result
 from xstage_tune.commands._targets import ForceRunOption, check_target
-from xstage_tune.errors import DeviceError, UsageError
 
 if TYPE_CHECKING:
-    from xstage_tune.devices.skeletons import SkeletonDevice
     from xstage_tune.devices.spec import DeviceSpec
-    from xstage_tune.emulation.options import EmulationOptions
-    from xstage_tune.emulation.result import EmulationResult
+    from xstage_tune.experiments.emulation.options import EmulationOptions
+    from xstage_tune.experiments.emulation.result import EmulationResult
+    from xstage_tune.launches.skeletons import SkeletonDevice
 
 
 class ScheduleChoice(StrEnum):
@@ -145,7 +145,7 @@ def emulate(
     calibrated platform. Spans go to the store: `trace --run` and `report --run` show them.
     """
     from xstage_tune.devices.open_skeletons import parse_spec
-    from xstage_tune.emulation.options import EmulationOptions
+    from xstage_tune.experiments.emulation.options import EmulationOptions
 
     if record is not None:
         check_target(record, ".xsemu", force=force, option="--record")
@@ -179,8 +179,8 @@ def emulate(
 
 def _replay(which: str, store: str | None) -> EmulationResult:
     from xstage_tune.devices.open_skeletons import open_replay
-    from xstage_tune.emulation.request import request_from_keys
-    from xstage_tune.emulation.session import run_emulation
+    from xstage_tune.experiments.emulation.request import request_from_keys
+    from xstage_tune.experiments.emulation.session import run_emulation
     from xstage_tune.store.facade import Store
 
     with closing(open_replay(which)) as device, Store.open(store) as kept:
@@ -191,9 +191,9 @@ def _replay(which: str, store: str | None) -> EmulationResult:
 def _emulate(
     options: EmulationOptions, spec: DeviceSpec, store: str | None, record: Path | None, force: bool
 ) -> EmulationResult:
-    from xstage_tune.devices.simulator.skeletons import SimulatedSkeletons
-    from xstage_tune.emulation.options import check_options, make_request
-    from xstage_tune.emulation.session import run_emulation
+    from xstage_tune.experiments.emulation.options import check_options, make_request
+    from xstage_tune.experiments.emulation.session import run_emulation
+    from xstage_tune.simulator.skeletons import SimulatedSkeletons
     from xstage_tune.store.facade import Store
 
     check_options(options)

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from xstage_tune.base.errors import UsageError
 from xstage_tune.commands._completion import study_ids
 from xstage_tune.commands._next_steps import after_export
 from xstage_tune.commands._options import StoreOption
 from xstage_tune.commands._runs import notify
 from xstage_tune.commands._targets import ForceOption, StudyPlatformOption, UnfinishedOption
-from xstage_tune.errors import UsageError
 from xstage_tune.export.names import ExportFormat
 
 if TYPE_CHECKING:
@@ -73,8 +73,8 @@ def _export_study(
     force: bool,
     unfinished: bool,
 ) -> None:
+    from xstage_tune.base.number_format import duration
     from xstage_tune.export.study import export_study
-    from xstage_tune.report.format import duration
     from xstage_tune.report.tables import result_console
 
     tuned = export_study(store, study, to, output, platform=platform, force=force, unfinished=unfinished)

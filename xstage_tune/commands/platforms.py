@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from xstage_tune.base.errors import UsageError
 from xstage_tune.commands._completion import platform_names
 from xstage_tune.commands._help import GroupOfOwnFiles
 from xstage_tune.commands._new import NameArgument, NewFileOption, as_argument, show_written, target_of
 from xstage_tune.commands._options import FormatOption, OutputFormat
 from xstage_tune.commands._runs import warn
 from xstage_tune.commands._targets import ForceOption
-from xstage_tune.errors import UsageError
 
 if TYPE_CHECKING:
     from xstage_tune.platforms.schema import PlatformProfile
@@ -30,8 +30,8 @@ app = typer.Typer(
 @app.command("list")
 def list_command(output: FormatOption = OutputFormat.TABLE) -> None:
     """List the shipped platforms and your own; a broken file is named on stderr and left out."""
+    from xstage_tune.base.json_output import emit_json
     from xstage_tune.platforms.loader import list_platforms, load_platform
-    from xstage_tune.report.emit import emit_json
     from xstage_tune.report.tables import render_table, result_console
 
     found: dict[str, tuple[PlatformProfile, Path]] = {}
@@ -54,9 +54,9 @@ def show(
     output: FormatOption = OutputFormat.TABLE,
 ) -> None:
     """Show one platform: its numbers with their intervals and sources."""
+    from xstage_tune.base.json_output import emit_json
     from xstage_tune.platforms.loader import load_platform
     from xstage_tune.report.calibration_tables import platform_report, tile_times_table
-    from xstage_tune.report.emit import emit_json
     from xstage_tune.report.tables import render_table, result_console
 
     profile = load_platform(platform)
@@ -72,7 +72,7 @@ def show(
 @app.command()
 def new(name: NameArgument, output: NewFileOption = None, force: ForceOption = False) -> None:
     """Write a commented template of a platform, which loads as it is; a calibration writes a measured one."""
-    from xstage_tune.files import write_text
+    from xstage_tune.base.files import write_text
     from xstage_tune.platforms.loader import list_platforms, user_platforms_dir
     from xstage_tune.platforms.template import platform_template
 
@@ -92,7 +92,7 @@ def gpu(
     force: ForceOption = False,
 ) -> None:
     """Write a commented template of the compute section of a platform's GPU, where none is shipped."""
-    from xstage_tune.files import write_text
+    from xstage_tune.base.files import write_text
     from xstage_tune.platforms.gpu_template import gpu_file_name, gpu_template
     from xstage_tune.platforms.gpus import user_gpus_dir
     from xstage_tune.platforms.loader import load_platform
@@ -124,8 +124,8 @@ def _summary(name: str, profile: PlatformProfile, path: Path) -> dict[str, objec
 
 
 def _list_table(found: dict[str, tuple[PlatformProfile, Path]]) -> TableData:
+    from xstage_tune.base.number_format import rate
     from xstage_tune.platforms.loader import user_platforms_dir
-    from xstage_tune.report.format import rate
     from xstage_tune.report.tables import Column, TableData
 
     headings = ("name", "path", "GPU", "drain R", "stores", "description")

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from xstage_tune.base.errors import UsageError
 from xstage_tune.commands._completion import config_choices, platform_names, workload_names
 from xstage_tune.commands._devices import PATHS, PathChoice, PathOption, refuse_options
 from xstage_tune.commands._options import FormatOption, OutputFormat, SetOption, StoreOption, the_only
 from xstage_tune.commands._runs import notify, run_session, show_result
 from xstage_tune.commands._targets import ForceRunOption, check_target
-from xstage_tune.errors import UsageError
 
 if TYPE_CHECKING:
-    from xstage_tune.profiling.options import ProfileOptions
-    from xstage_tune.profiling.result import ProfileResult
+    from xstage_tune.experiments.timing.options import ProfileOptions
+    from xstage_tune.experiments.timing.result import ProfileResult
 
 
 def profile(
@@ -77,7 +77,7 @@ def profile(
     paper's Figure 11.
     """
     from xstage_tune.devices.open_profiles import parse_spec
-    from xstage_tune.profiling.options import ProfileOptions
+    from xstage_tune.experiments.timing.options import ProfileOptions
 
     if record is not None:
         check_target(record, ".xsprof", force=force, option="--record")
@@ -105,9 +105,9 @@ def profile(
 def _replay(which: str, platform: str | None, store: str | None, force: bool) -> ProfileResult:
     from xstage_tune.devices.open_profiles import open_replay
     from xstage_tune.devices.platform_choice import accept_gpu
+    from xstage_tune.experiments.timing.request import request_from_keys
+    from xstage_tune.experiments.timing.session import run_profile
     from xstage_tune.platforms.loader import load_platform
-    from xstage_tune.profiling.request import request_from_keys
-    from xstage_tune.profiling.session import run_profile
     from xstage_tune.store.facade import Store
 
     with closing(open_replay(which)) as device, Store.open(store) as kept:
@@ -126,8 +126,8 @@ def _profile(
     options: ProfileOptions, which: str, store: str | None, record: Path | None, force: bool
 ) -> ProfileResult:
     from xstage_tune.devices import open_profiles
-    from xstage_tune.profiling.options import attention_workload, check_options, make_request
-    from xstage_tune.profiling.session import run_profile
+    from xstage_tune.experiments.timing.options import attention_workload, check_options, make_request
+    from xstage_tune.experiments.timing.session import run_profile
     from xstage_tune.store.facade import Store
 
     workload = attention_workload(options)

@@ -38,7 +38,7 @@ def report(
     design test, the search against its bound, the answer beside its baselines, timelines, span distributions.
     Nothing is fetched to read it.
     """
-    from xstage_tune.files import write_text
+    from xstage_tune.base.files import write_text
     from xstage_tune.report.progress import SweepProgress
     from xstage_tune.store.facade import Store
 
@@ -55,8 +55,8 @@ def report(
 
 
 def _run_page(store: Store, run_id: str) -> str:
-    from xstage_tune.devices.attention_recording import PROFILE
-    from xstage_tune.devices.skeleton_recording import EMULATION
+    from xstage_tune.families.attention_a2a.recording import PROFILE
+    from xstage_tune.launches.skeleton_recording import EMULATION
     from xstage_tune.report.emulation_page import render_emulation
     from xstage_tune.report.profile_page import render_profile
     from xstage_tune.report.run_report import render_run

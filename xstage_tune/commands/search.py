@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from xstage_tune.base.errors import UsageError
 from xstage_tune.commands._completion import study_ids, workload_names
 from xstage_tune.commands._next_steps import after_search
 from xstage_tune.commands._options import (
@@ -21,10 +22,9 @@ from xstage_tune.commands._options import (
 )
 from xstage_tune.commands._runs import notify
 from xstage_tune.commands._targets import OtherGpuOption
-from xstage_tune.errors import UsageError
 
 if TYPE_CHECKING:
-    from xstage_tune.devices.kernels import KernelDevice
+    from xstage_tune.families.kernel_device import KernelDevice
     from xstage_tune.platforms.schema import PlatformProfile
     from xstage_tune.search.journal import Journal
     from xstage_tune.search.request import SearchRequest
@@ -147,9 +147,9 @@ def search(
         _run_suite(platform, device, trials, options, store, output, force)
         return
     from xstage_tune.devices.open_kernels import open_kernel_device
+    from xstage_tune.families.workload_files import load_workload
     from xstage_tune.search.request import SearchRequest
     from xstage_tune.store.facade import Store
-    from xstage_tune.workloads.loader import load_workload
 
     options |= {"trials": trials, "timeout_s": timeout}
     if workload is not None:
@@ -218,18 +218,18 @@ def _studied_request(
 def _search_one(
     request: SearchRequest, device: KernelDevice, store: Store, resume: str | None, retry_failed: bool
 ) -> SearchResult:
-    from xstage_tune.progress import phase
+    from xstage_tune.base.progress import phase
     from xstage_tune.report.progress import SweepProgress
     from xstage_tune.search.driver import run_search
-    from xstage_tune.search.launch_size import require_simulable
     from xstage_tune.search.sampling import require_sampler
     from xstage_tune.search.space import build_space
+    from xstage_tune.simulator.launch_size import require_simulable
 
     require_sampler(request.sampler)
     with SweepProgress("searching") as progress:
         with phase("listing the configs"):
             space = build_space(request.workload, request.platform)
-            require_simulable(space.configs, request.workload)
+            require_simulable(space.configs, request.workload, request.platform)
         journal = _journal(request, space, device, store, resume, retry_failed)
         return run_search(request, space, device, journal, progress)
 
@@ -258,9 +258,9 @@ def _run_suite(
     output: OutputFormat,
     force: bool,
 ) -> None:
+    from xstage_tune.base.json_output import emit_json
     from xstage_tune.devices.open_kernels import open_kernel_device
     from xstage_tune.devices.platform_choice import choose_platform
-    from xstage_tune.report.emit import emit_json
     from xstage_tune.report.progress import SweepProgress
     from xstage_tune.report.search_tables import suite_report
     from xstage_tune.report.tables import result_console
@@ -284,7 +284,7 @@ def _run_suite(
 
 
 def _show(result: SearchResult, output: OutputFormat) -> None:
-    from xstage_tune.report.emit import emit_json
+    from xstage_tune.base.json_output import emit_json
     from xstage_tune.report.search_tables import search_report
     from xstage_tune.report.tables import result_console
 

@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
+from xstage_tune.base.errors import StoreError, UsageError
 from xstage_tune.commands._completion import kept_ids
 from xstage_tune.commands._options import FormatOption, OutputFormat, StoreOption
-from xstage_tune.errors import StoreError, UsageError
 
 app = typer.Typer(
     help="The store of runs: where it is, what it holds, whether it is whole.", no_args_is_help=True
@@ -40,7 +40,7 @@ class StateChoice(StrEnum):
 @app.command("path")
 def path_command(store: StoreOption = None, output: FormatOption = OutputFormat.TABLE) -> None:
     """Print the file or URL of the store, without opening it."""
-    from xstage_tune.report.emit import emit_json
+    from xstage_tune.base.json_output import emit_json
     from xstage_tune.store.location import resolve_location
 
     location = str(resolve_location(store))
@@ -53,8 +53,8 @@ def path_command(store: StoreOption = None, output: FormatOption = OutputFormat.
 @app.command("info")
 def info_command(store: StoreOption = None, output: FormatOption = OutputFormat.TABLE) -> None:
     """Count what the store holds."""
-    from xstage_tune.report.emit import emit_json
-    from xstage_tune.report.format import byte_count
+    from xstage_tune.base.json_output import emit_json
+    from xstage_tune.base.number_format import byte_count
     from xstage_tune.store.facade import Store
 
     with Store.open(store, create=False) as opened:
@@ -78,7 +78,7 @@ def info_command(store: StoreOption = None, output: FormatOption = OutputFormat.
 @app.command("check")
 def check_command(store: StoreOption = None, output: FormatOption = OutputFormat.TABLE) -> None:
     """Check the database and decode every chunk; exit 4 naming what is damaged."""
-    from xstage_tune.report.emit import emit_json
+    from xstage_tune.base.json_output import emit_json
     from xstage_tune.store.facade import Store
 
     with Store.open(store, create=False) as opened:
@@ -123,7 +123,7 @@ def list_command(
     output: FormatOption = OutputFormat.TABLE,
 ) -> None:
     """List runs and studies, newest first."""
-    from xstage_tune.report.emit import emit_json
+    from xstage_tune.base.json_output import emit_json
     from xstage_tune.report.store_tables import entries_table
     from xstage_tune.report.tables import render_table, result_console
     from xstage_tune.store.catalogue import Wanted
@@ -149,7 +149,7 @@ def show_command(
     output: FormatOption = OutputFormat.TABLE,
 ) -> None:
     """Show all that is known of one run or study."""
-    from xstage_tune.report.emit import emit_json
+    from xstage_tune.base.json_output import emit_json
     from xstage_tune.report.store_tables import details_table
     from xstage_tune.report.tables import render_table, result_console
     from xstage_tune.store.facade import Store

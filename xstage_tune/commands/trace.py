@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from xstage_tune.base.errors import UsageError
 from xstage_tune.commands._options import StoreOption
 from xstage_tune.commands._runs import notify
 from xstage_tune.commands._targets import (
@@ -18,7 +19,6 @@ from xstage_tune.commands._targets import (
     check_source,
     check_target,
 )
-from xstage_tune.errors import UsageError
 
 if TYPE_CHECKING:
     from xstage_tune.report.trace_file import TracedLaunch, TraceSummary

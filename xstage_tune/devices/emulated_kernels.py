@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from xstage_tune.configs.schema import KernelConfig
-from xstage_tune.devices.fused_skeleton import fused_skeleton, require_verified
-from xstage_tune.devices.kernels import OTHER_GPU, KernelRun
-from xstage_tune.devices.requirements import require_device
-from xstage_tune.devices.skeleton_figures import figures_of
-from xstage_tune.devices.skeletons import SkeletonDevice
-from xstage_tune.errors import DeviceError, UsageError
+from xstage_tune.base.errors import DeviceError, UsageError
+from xstage_tune.families.config import KernelConfig
+from xstage_tune.families.fused_skeleton import fused_skeleton, require_verified
+from xstage_tune.families.kernel_device import OTHER_GPU, KernelRun
+from xstage_tune.families.workload import Workload
+from xstage_tune.launches.requirements import require_device
+from xstage_tune.launches.skeleton_figures import figures_of
+from xstage_tune.launches.skeletons import SkeletonDevice
 from xstage_tune.platforms.schema import PlatformProfile
-from xstage_tune.workloads.schema import Workload
 
 
 class EmulatedKernels:

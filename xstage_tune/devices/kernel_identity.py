@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
-from xstage_tune.devices.cuda.sources import ATTENTION_SOURCE, SKELETON_SOURCE, installed_sha256
+from xstage_tune.cuda.sources import ATTENTION_SOURCE, SKELETON_SOURCE, installed_sha256
 
 #: The fused kernels that are shipped, by kind of workload. That of a MoE layer is the user's own.
 _FUSED: dict[str, str] = {"attention": ATTENTION_SOURCE}
 
 
-def kernel_sha256(kind: Literal["moe", "attention"], *, emulated: bool) -> str:
+def kernel_sha256(kind: str, *, emulated: bool) -> str:
     """Hash of the sources of the fused kernel of a kind of workload, and of the skeleton where that ran.
 
     Empty where neither is there: a MoE layer on the simulator. Read once in a process.

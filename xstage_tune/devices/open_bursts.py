@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from xstage_tune.devices.archive import DEFAULT_RECORDING, recording_file
-from xstage_tune.devices.base import BurstDevice
-from xstage_tune.devices.burst_recording import CALIBRATION
-from xstage_tune.devices.burst_replay import ReplayedBursts
+from xstage_tune.base.errors import DeviceError
 from xstage_tune.devices.spec import open_gpu, parse_device
-from xstage_tune.errors import DeviceError
+from xstage_tune.launches.archive import DEFAULT_RECORDING, recording_file
+from xstage_tune.launches.burst_recording import CALIBRATION
+from xstage_tune.launches.burst_replay import ReplayedBursts
+from xstage_tune.launches.device import BurstDevice
 
 
 def open_device(spec: str, notify: Callable[[str], None]) -> BurstDevice:
@@ -40,6 +40,6 @@ def _open_replay(which: str) -> BurstDevice:
 
 def _open_cuda(which: str) -> BurstDevice:
     gpu = open_gpu(which)  # says so where the CUDA packages are missing
-    from xstage_tune.devices.cuda.burst_device import CudaBursts
+    from xstage_tune.cuda.burst_device import CudaBursts
 
     return CudaBursts(gpu)

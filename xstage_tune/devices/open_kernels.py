@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+from xstage_tune.base.errors import DeviceError, UsageError
 from xstage_tune.devices import open_skeletons
 from xstage_tune.devices.emulated_kernels import EmulatedKernels
-from xstage_tune.devices.kernels import KernelDevice
 from xstage_tune.devices.platform_choice import accept_gpu
-from xstage_tune.devices.simulated_kernels import SimulatedKernels
-from xstage_tune.errors import DeviceError, UsageError
+from xstage_tune.families.kernel_device import KernelDevice
 from xstage_tune.platforms.schema import PlatformProfile
+from xstage_tune.simulator.fused_kernels import SimulatedKernels
 
 _SPEC = re.compile(r"auto|simulator|cuda(:\d+)?|emulate(:(?P<gpu>\d+))?")
 

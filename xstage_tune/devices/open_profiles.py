@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from xstage_tune.devices.archive import recording_file
-from xstage_tune.devices.attention_profiles import ProfileDevice
-from xstage_tune.devices.attention_recording import PROFILE
-from xstage_tune.devices.attention_replay import ReplayedProfiles
+from xstage_tune.base.errors import DeviceError
 from xstage_tune.devices.spec import DeviceSpec, open_gpu, parse_device
-from xstage_tune.errors import DeviceError
+from xstage_tune.families.attention_a2a.recording import PROFILE
+from xstage_tune.families.attention_a2a.replay import ReplayedProfiles
+from xstage_tune.families.attention_a2a.timing import ProfileDevice
+from xstage_tune.launches.archive import recording_file
 
 _WITHOUT_GPU = "--device replay:FILE shows a recorded run; emulate and audit predict without a GPU"
 _HOPPER = "sm_90"
@@ -47,6 +47,6 @@ def open_cuda_profiles(which: str) -> ProfileDevice:
             "(Hopper: H100, H200)",
             _WITHOUT_GPU,
         )
-    from xstage_tune.devices.cuda.attention_profiles import CudaProfiles
+    from xstage_tune.cuda.attention_profiles import CudaProfiles
 
     return CudaProfiles(gpu)

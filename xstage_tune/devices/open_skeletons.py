@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from xstage_tune.devices.archive import recording_file
-from xstage_tune.devices.skeleton_recording import EMULATION
-from xstage_tune.devices.skeleton_replay import ReplayedSkeletons
-from xstage_tune.devices.skeletons import SkeletonDevice
 from xstage_tune.devices.spec import DeviceSpec, open_gpu, parse_device
+from xstage_tune.launches.archive import recording_file
+from xstage_tune.launches.skeleton_recording import EMULATION
+from xstage_tune.launches.skeleton_replay import ReplayedSkeletons
+from xstage_tune.launches.skeletons import SkeletonDevice
 
 _WITHOUT_GPU = (
     "--device simulator predicts the same from a calibrated platform; --device replay:FILE shows what ran"
@@ -40,6 +40,6 @@ def open_cuda_skeletons(which: str) -> SkeletonDevice:
         DeviceError: there is no such GPU, or no packages to run it.
     """
     gpu = open_gpu(which, _WITHOUT_GPU)  # says so where the CUDA packages are missing
-    from xstage_tune.devices.cuda.skeletons import CudaSkeletons
+    from xstage_tune.cuda.skeletons import CudaSkeletons
 
     return CudaSkeletons(gpu)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from xstage_tune.devices.base import DeviceDescription, StorePath
-from xstage_tune.devices.gpu_identity import identity_of, present_gpu
-from xstage_tune.devices.requirements import require_device
+from xstage_tune.base.fabric import StorePath
+from xstage_tune.devices.present_gpu import present_gpu
+from xstage_tune.launches.device import DeviceDescription
+from xstage_tune.launches.gpu_identity import identity_of
+from xstage_tune.launches.requirements import require_device
 from xstage_tune.platforms.choice import chosen_platform
 from xstage_tune.platforms.schema import PlatformProfile
 

@@ -7,10 +7,10 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
-from xstage_tune.errors import DeviceError, UsageError
+from xstage_tune.base.errors import DeviceError, UsageError
 
 if TYPE_CHECKING:
-    from xstage_tune.devices.cuda.gpu import Gpu
+    from xstage_tune.cuda.gpu import Gpu
 
 Kind = Literal["auto", "simulator", "cuda", "replay"]
 
@@ -59,7 +59,7 @@ def open_gpu(number: str, otherwise: str = "") -> Gpu:
         raise UsageError(f"--device 'cuda:{number}' names no GPU", "use cuda:N with N counted from 0")
     try:
         # The CUDA packages are an extra: a machine without a GPU replays and simulates without them.
-        from xstage_tune.devices.cuda.gpu import Gpu
+        from xstage_tune.cuda.gpu import Gpu
     except ImportError as error:
         install = "pip install 'xstage-tune[cuda]'"
         raise DeviceError(

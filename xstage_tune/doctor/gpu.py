@@ -9,9 +9,10 @@ from collections.abc import Iterator, Sequence
 from itertools import permutations
 from pathlib import Path
 
-from xstage_tune.devices.base import BurstDevice, BurstPoint, GpuState, StorePath, throttling
-from xstage_tune.devices.cuda.compiler import nvrtc_version
-from xstage_tune.devices.cuda.nvml import (
+from xstage_tune.base.errors import DeviceError, XStageError
+from xstage_tune.base.fabric import StorePath
+from xstage_tune.cuda.compiler import nvrtc_version
+from xstage_tune.cuda.nvml import (
     GpuInfo,
     GpuMonitor,
     PeerStatus,
@@ -19,7 +20,7 @@ from xstage_tune.devices.cuda.nvml import (
     driver_version,
 )
 from xstage_tune.doctor.report import Check
-from xstage_tune.errors import DeviceError, XStageError
+from xstage_tune.launches.device import BurstDevice, BurstPoint, GpuState, throttling
 
 #: Order in which a failure of one path explains that of the next.
 CHECKED_PATHS: tuple[StorePath, ...] = ("local", "host", "peer")

@@ -7,24 +7,25 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from xstage_tune.assets import data_dir
-from xstage_tune.devices import attention_recording, skeleton_recording
-from xstage_tune.devices.archive import Archive, ArchiveKind
-from xstage_tune.devices.attention_recording import PROFILE
-from xstage_tune.devices.burst_recording import CALIBRATION
-from xstage_tune.devices.cuda.cache import cache_folder
-from xstage_tune.devices.cuda.compiler import compile_kernel
-from xstage_tune.devices.cuda.variants import VERIFY
-from xstage_tune.devices.launch_recording import Launch, LaunchManifest
-from xstage_tune.devices.skeleton_recording import EMULATION
+from xstage_tune.base.assets import data_dir
+from xstage_tune.base.errors import DeviceError, XStageError
+from xstage_tune.base.provenance import Software
+from xstage_tune.base.user_folders import nearest_existing
+from xstage_tune.cuda.cache import cache_folder
+from xstage_tune.cuda.compiler import compile_kernel
+from xstage_tune.cuda.variants import VERIFY
 from xstage_tune.doctor.report import Check
-from xstage_tune.errors import DeviceError, XStageError
+from xstage_tune.families.attention_a2a import recording as attention_recording
+from xstage_tune.families.attention_a2a.recording import PROFILE
+from xstage_tune.families.workload_files import list_workloads, load_workload
+from xstage_tune.launches import skeleton_recording
+from xstage_tune.launches.archive import Archive, ArchiveKind
+from xstage_tune.launches.burst_recording import CALIBRATION
+from xstage_tune.launches.launch_recording import Launch, LaunchManifest
+from xstage_tune.launches.skeleton_recording import EMULATION
 from xstage_tune.platforms.loader import list_platforms, load_platform
-from xstage_tune.provenance import Software
 from xstage_tune.store.facade import Store
 from xstage_tune.store.location import resolve_location
-from xstage_tune.user_folders import nearest_existing
-from xstage_tune.workloads.loader import list_workloads, load_workload
 
 _CUDA_PACKAGES = ("cuda-bindings", "cuda-core")
 _INSTALL_CUDA = "to run on a GPU: pip install 'xstage-tune[cuda]'"

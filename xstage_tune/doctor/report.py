@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from xstage_tune.errors import XStageError
-from xstage_tune.provenance import Software
+from xstage_tune.base.errors import XStageError
+from xstage_tune.base.provenance import Software
 
 #: ``fail``: the check ran, and what it looked at is wrong. ``error``: the check broke off. ``not-run``: what
 #: the check needs is not there.

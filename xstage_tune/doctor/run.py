@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from xstage_tune.devices.base import BurstDevice, DeviceDescription
-from xstage_tune.devices.cuda.nvml import open_monitors
+from xstage_tune.base.errors import DeviceError
+from xstage_tune.base.provenance import collect_software
+from xstage_tune.cuda.nvml import open_monitors
 from xstage_tune.devices.open_bursts import open_device
 from xstage_tune.doctor.gpu import CHECKED_PATHS, check_driver, check_gpus, check_paths
 from xstage_tune.doctor.machine import (
@@ -18,8 +19,7 @@ from xstage_tune.doctor.machine import (
     check_store,
 )
 from xstage_tune.doctor.report import Check, DoctorReport, guarded
-from xstage_tune.errors import DeviceError
-from xstage_tune.provenance import collect_software
+from xstage_tune.launches.device import BurstDevice, DeviceDescription
 
 #: Architecture of the compile check where there is no GPU.
 _REFERENCE_ARCHITECTURE = "sm_90a"

@@ -31,8 +31,9 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
-from xstage_tune.configs.schema import KernelConfig, MegaMoeConfig
-from xstage_tune.errors import UsageError
+from xstage_tune.base.errors import UsageError
+from xstage_tune.base.profile_files import read_text
+from xstage_tune.base.user_folders import expanded
 from xstage_tune.export.default_terms import Defaults
 from xstage_tune.export.identity import compare_gpu, compare_tool, identified
 from xstage_tune.export.match import Lookup, Match, ScheduleChoice
@@ -43,13 +44,12 @@ from xstage_tune.export.token_distance import (
     distance,
     require_ratio,
     token_ratio,
-    tokens_key,
-    tokens_of,
 )
+from xstage_tune.families.config import KernelConfig
+from xstage_tune.families.megamoe.config import MegaMoeConfig
+from xstage_tune.families.megamoe.workload import MoeWorkload
+from xstage_tune.families.workload import Workload
 from xstage_tune.platforms.identity import GpuIdentity
-from xstage_tune.profile_files import read_text
-from xstage_tune.user_folders import expanded
-from xstage_tune.workloads.schema import MoeWorkload, Workload
 
 _Key = tuple[Hashable, ...]
 
@@ -68,8 +68,8 @@ class _Ladder:
 
     @classmethod
     def of(cls, exports: list[TunedConfig]) -> _Ladder:
-        ordered = sorted(exports, key=lambda export: tokens_of(export.workload))
-        return cls(tuple(tokens_of(export.workload) for export in ordered), tuple(ordered))
+        ordered = sorted(exports, key=lambda export: export.workload.token_count)
+        return cls(tuple(export.workload.token_count for export in ordered), tuple(ordered))
 
     def nearest(self, tokens: int) -> TunedConfig:
         above = bisect_left(self.tokens, tokens)
@@ -157,7 +157,7 @@ class Bundle:
         return ScheduleChoice(weighed.schedule, weighed.stall_saved_ns, weighed.locality_cost_ns, found)
 
     def _nearest(self, workload: Workload) -> TunedConfig:
-        variants = self._layers.get(_layer_key(workload))
+        variants = self._layers.get(workload.layer_key)
         if variants is None:
             names = ", ".join(sorted({export.workload.name for export in self.exports}))
             raise UsageError(
@@ -167,8 +167,8 @@ class Bundle:
         asked = _variant_key(workload)
         ladder = variants.get(asked)
         if ladder is not None:
-            return ladder.nearest(tokens_of(workload))
-        return _of_nearest_variant(variants, asked, tokens_of(workload))
+            return ladder.nearest(workload.token_count)
+        return _of_nearest_variant(variants, asked, workload.token_count)
 
     def _of_received(self, received: int) -> tuple[TunedConfig, Workload]:
         """The export whose ranks receive, on average, about as many tokens; its layer with that many."""
@@ -182,7 +182,7 @@ class Bundle:
         assert isinstance(layer, MoeWorkload)
         tokens = max(1, received // layer.top_k)
         nearest = _of_nearest_tokens(ladders, tokens)
-        return nearest, nearest.workload.model_copy(update={tokens_key(layer): tokens})
+        return nearest, nearest.workload.model_copy(update={layer.TOKENS_KEY: tokens})
 
     def _judged(
         self,
@@ -200,7 +200,7 @@ class Bundle:
         if not unfit and (differs or by.differences):
             problem = self._defaults.problem(nearest.config, asked)
             unfit += [f"the tuned config cannot run: {problem}"] if problem else []
-        others = [key for key in differs if not too_far or key != tokens_key(asked)]
+        others = [key for key in differs if not too_far or key != asked.TOKENS_KEY]
         reasons = (*unfit, *by.differences, *_tuned_for(others, asked, nearest.workload))
         unchecked = (*on.unchecked, *by.unchecked)
         if unfit:
@@ -275,8 +275,8 @@ def _indexed(found: Mapping[Path, TunedConfig]) -> Bundle:
     paths: dict[_Key, Path] = {}
     groups: dict[_Key, dict[_Key, list[TunedConfig]]] = {}
     for path, tuned in found.items():
-        layer, variant = _layer_key(tuned.workload), _variant_key(tuned.workload)
-        other = paths.setdefault((layer, variant, tokens_of(tuned.workload)), path)
+        layer, variant = tuned.workload.layer_key, _variant_key(tuned.workload)
+        other = paths.setdefault((layer, variant, tuned.workload.token_count), path)
         if other is not path:
             raise UsageError(
                 f"{other.name} and {path.name} both hold a config for '{tuned.workload.name}'",
@@ -288,7 +288,7 @@ def _indexed(found: Mapping[Path, TunedConfig]) -> Bundle:
         layer: {variant: _Ladder.of(members) for variant, members in variants.items()}
         for layer, variants in groups.items()
     }
-    moe = dict.fromkeys(_layer_key(tuned.workload) for tuned in exports if tuned.schedule_model)
+    moe = dict.fromkeys(tuned.workload.layer_key for tuned in exports if tuned.schedule_model)
     platform = exports[0].platform
     terms = next((tuned.default_terms for tuned in exports if tuned.default_terms), None)
     return Bundle(
@@ -307,39 +307,17 @@ def _of_nearest_variant(variants: _Variants, asked: _Key, tokens: int) -> TunedC
 
 def _of_nearest_tokens(ladders: Iterable[_Ladder], tokens: int) -> TunedConfig:
     nearest = (ladder.nearest(tokens) for ladder in ladders)
-    return min(nearest, key=lambda export: distance(tokens_of(export.workload), tokens))
-
-
-def _layer_key(workload: Workload) -> _Key:
-    """What a config cannot be carried over from one value to another of."""
-    if isinstance(workload, MoeWorkload):
-        return (
-            workload.hidden,
-            workload.intermediate,
-            workload.experts,
-            workload.top_k,
-            workload.ep_degree,
-            workload.precision,
-        )
-    return (workload.heads, workload.head_dim, workload.degree, workload.dtype)
+    return min(nearest, key=lambda export: distance(export.workload.token_count, tokens))
 
 
 def _variant_key(workload: Workload) -> _Key:
-    """What else, beside the tokens, a config was tuned for; in the order of ``_VARIANT_NAMES``."""
-    if isinstance(workload, MoeWorkload):
-        routing = workload.routing
-        spread = (routing.kind, routing.alpha, routing.seed or 0, routing.histogram)
-        return (spread, workload.shared_experts, workload.combine_remote_fraction)
-    return (workload.output_remote_fraction,)
-
-
-_VARIANT_NAMES = {"moe": ("routing", "shared_experts", "remote_fraction"), "attention": ("remote_fraction",)}
+    return tuple(workload.variant.values())
 
 
 def _differences(asked: Workload, found: Workload) -> tuple[str, ...]:
-    pairs = zip(_VARIANT_NAMES[asked.kind], _variant_key(asked), _variant_key(found), strict=True)
-    differing = tuple(name for name, a, b in pairs if a != b)
-    return (*differing, tokens_key(asked)) if tokens_of(asked) != tokens_of(found) else differing
+    ours, theirs = asked.variant, found.variant
+    differing = tuple(key for key in ours if ours[key] != theirs[key])
+    return (*differing, asked.TOKENS_KEY) if asked.token_count != found.token_count else differing
 
 
 def _too_far(asked: Workload, found: Workload, max_token_ratio: float | None) -> tuple[str, ...]:
@@ -350,25 +328,15 @@ def _too_far(asked: Workload, found: Workload, max_token_ratio: float | None) ->
     """
     most = MAX_TOKEN_RATIO if max_token_ratio is None else max_token_ratio
     require_ratio(most)
-    ours, theirs = tokens_of(found), tokens_of(asked)
+    ours, theirs = found.token_count, asked.token_count
     ratio = token_ratio(ours, theirs)
     if ratio <= most:
         return ()
     limit = f"{ratio:.4g} times off, beyond the limit of {most:g} times"
-    return (f"tuned for {tokens_key(found)} {ours}, asked for {theirs}: {limit}",)
+    return (f"tuned for {found.TOKENS_KEY} {ours}, asked for {theirs}: {limit}",)
 
 
 def _tuned_for(differs: Iterable[str], asked: Workload, found: Workload) -> Iterator[str]:
     """What each differing key was tuned for."""
     for key in differs:
-        yield f"tuned for {key} {_in_words(found, key)}, asked for {_in_words(asked, key)}"
-
-
-def _in_words(workload: Workload, key: str) -> str:
-    if key == tokens_key(workload):
-        return str(tokens_of(workload))
-    if key == "routing" and isinstance(workload, MoeWorkload):
-        routing = workload.routing
-        given = (f"{name} {getattr(routing, name)}" for name in ("alpha", "seed"))
-        return " ".join([routing.kind, *(text for text in given if not text.endswith("None"))])
-    return str(_variant_key(workload)[_VARIANT_NAMES[workload.kind].index(key)])
+        yield f"tuned for {key} {found.variant_words(key)}, asked for {asked.variant_words(key)}"

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from xstage_tune.configs.defaults import default_config
-from xstage_tune.configs.resources import check_config
-from xstage_tune.configs.schema import KernelConfig
-from xstage_tune.errors import UsageError
+from xstage_tune.base.errors import UsageError
 from xstage_tune.export.record import PlatformIdentity
+from xstage_tune.families.binding import check_config, default_config
+from xstage_tune.families.config import KernelConfig
+from xstage_tune.families.workload import Workload
 from xstage_tune.platforms.loader import list_platforms, load_platform
 from xstage_tune.platforms.schema import PlatformProfile
-from xstage_tune.workloads.schema import Workload
 
 #: Layers and token counts whose defaults are kept, so that serving works each out once.
 _KEPT = 1024

@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 import tomli_w
 
+from xstage_tune.base.json_output import to_json
 from xstage_tune.export.header import to_header
 from xstage_tune.export.history import History, to_kernel_tuner, to_t4
 from xstage_tune.export.names import ExportFormat
-from xstage_tune.report.emit import to_json
 
 _RENDERERS: dict[ExportFormat, Callable[[History], str]] = {
     ExportFormat.JSON: lambda history: to_json(history.tuned.keys()),

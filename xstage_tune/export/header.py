@@ -7,13 +7,14 @@ import re
 from collections.abc import Iterator
 from typing import get_args
 
-from xstage_tune.configs.schema import OutputStaging, Placement, ScheduleKind, TileOrder
-from xstage_tune.devices.base import StoreFlavour
+from xstage_tune.base.fabric import StoreFlavour
+from xstage_tune.base.json_output import to_json
+from xstage_tune.base.number_format import duration
 from xstage_tune.export.record import TunedConfig
-from xstage_tune.export.token_distance import tokens_key, tokens_of
-from xstage_tune.report.emit import to_json
-from xstage_tune.report.format import duration
-from xstage_tune.search.space import CONDITIONAL, PLACEMENT, SCHEDULE, params_of
+from xstage_tune.families.attention_a2a.config import OutputStaging, TileOrder
+from xstage_tune.families.megamoe.axes import CONDITIONAL, PLACEMENT, SCHEDULE
+from xstage_tune.families.megamoe.config import Placement, ScheduleKind
+from xstage_tune.search.space import params_of
 
 #: Keys that a kernel branches on at compile time: each becomes an enum with all its values.
 _CHOICES: dict[str, tuple[str, ...]] = {
@@ -93,7 +94,7 @@ def _constants(tuned: TunedConfig) -> Iterator[str]:
     yield f"inline constexpr int kGpuSms = {tuned.platform.identity.sm_count or 0};"
     yield f'inline constexpr char kToolVersion[] = "{_quoted(tuned.provenance.tool_version)}";'
     yield f'inline constexpr char kKernelSha256[] = "{_quoted(tuned.provenance.kernel_sha256)}";'
-    yield f"inline constexpr int k{_pascal(tokens_key(tuned.workload))} = {tokens_of(tuned.workload)};"
+    yield f"inline constexpr int k{_pascal(tuned.workload.TOKENS_KEY)} = {tuned.workload.token_count};"
     yield f"inline constexpr bool kMeasured = {str(tuned.objective.basis == 'measured').lower()};"
     yield f"inline constexpr bool kFinished = {str(tuned.objective.unfinished is None).lower()};"
     params = params_of(tuned.config)

@@ -8,7 +8,6 @@ from statistics import median
 from typing import Any
 
 from xstage_tune.export.record import TunedConfig
-from xstage_tune.workloads.schema import MoeWorkload, Workload
 
 _NS_PER_MS = 1e6
 _T4_VERSION = "1.0.0"
@@ -69,7 +68,7 @@ def to_kernel_tuner(history: History) -> dict[str, Any]:
     return {
         "device_name": _device(history.tuned),
         "kernel_name": history.tuned.config.kind,
-        "problem_size": list(problem_size(history.tuned.workload)),
+        "problem_size": list(history.tuned.workload.problem_size),
         "tune_params_keys": list(keys),
         "tune_params": {key: _distinct(history, key) for key in keys},
         "objective": "time",
@@ -106,13 +105,6 @@ def _unfinished(history: History) -> dict[str, str]:
     """Why these are only the trials so far; nothing of a search that has ended."""
     reason = history.tuned.objective.unfinished
     return {} if reason is None else {"unfinished": reason}
-
-
-def problem_size(workload: Workload) -> tuple[int, ...]:
-    """The sizes of a workload that name it in other tuners' files."""
-    if isinstance(workload, MoeWorkload):
-        return workload.tokens_per_rank, workload.hidden, workload.intermediate
-    return workload.tokens, workload.local_heads, workload.head_dim
 
 
 def _cached(trial: TrialRecord) -> dict[str, Any]:

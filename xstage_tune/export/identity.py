@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
-import xstage_tune
-from xstage_tune.devices.gpu_identity import present_gpu
+from xstage_tune.base.version import __version__
 from xstage_tune.devices.kernel_identity import kernel_sha256
+from xstage_tune.devices.present_gpu import present_gpu
 from xstage_tune.export.record import PlatformIdentity, TunedConfig
 from xstage_tune.platforms.gpus import compare, known_gpus
 from xstage_tune.platforms.identity import GpuIdentity
@@ -53,8 +53,8 @@ def compare_tool(tuned: TunedConfig) -> Comparison:
     installed = kernel_sha256(tuned.workload.kind, emulated=tuned.objective.basis == "emulated")
     if not by:
         unchecked.append("tool: the export does not say which version searched")
-    elif by != xstage_tune.__version__:
-        differences.append(f"tuned by xstage-tune {by}, this is {xstage_tune.__version__}")
+    elif by != __version__:
+        differences.append(f"tuned by xstage-tune {by}, this is {__version__}")
     if installed and not kernels:
         unchecked.append("kernels: the export does not say which it is for")
     elif installed != kernels:

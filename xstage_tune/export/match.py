@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from xstage_tune.configs.schema import KernelConfig, Schedule
 from xstage_tune.export.record import TunedConfig
+from xstage_tune.families.config import KernelConfig
+from xstage_tune.families.megamoe.config import Schedule
 
 #: ``exact``: tuned for this workload, on this GPU, by this tool, for these kernels. ``nearest``: for other
 #: keys of the same layer, in reach. ``stale``: by another version of the tool or for other kernels.

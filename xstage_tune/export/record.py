@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from functools import reduce
+from operator import or_
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 from pydantic import Field
 
-import xstage_tune
-from xstage_tune.configs.schema import AttentionConfig, MegaMoeConfig
-from xstage_tune.devices.base import StorePath
-from xstage_tune.errors import UsageError
+from xstage_tune.base.errors import UsageError
+from xstage_tune.base.fabric import StorePath
+from xstage_tune.base.field_types import Count, Finite, NonNegative, Positive, Strict, Tally, Whole
+from xstage_tune.base.profile_files import check_profile
+from xstage_tune.base.version import __version__
+from xstage_tune.families.config import KernelConfig
+from xstage_tune.families.registry import families
+from xstage_tune.families.workload import Workload
 from xstage_tune.platforms.identity import GpuIdentity
 from xstage_tune.platforms.schema import PlatformProfile
-from xstage_tune.profile_files import check_profile
-from xstage_tune.profile_types import Count, Finite, NonNegative, Positive, Strict, Tally, Whole
-from xstage_tune.workloads.schema import AttentionWorkload, MoeWorkload
 
 FORMAT: Literal["xstage-tune.tuned-config"] = "xstage-tune.tuned-config"
 
@@ -110,14 +113,24 @@ class Provenance(Strict):
     kernel_sha256: str = ""
 
 
+if TYPE_CHECKING:
+    AnyConfig: TypeAlias = KernelConfig
+    AnyWorkload: TypeAlias = Workload
+else:  # one of those of the families that there are, told by its kind
+    _CONFIGS = reduce(or_, (family.config_model for family in families()))
+    _WORKLOADS = reduce(or_, (family.workload_model for family in families()))
+    AnyConfig = Annotated[_CONFIGS, Field(discriminator="kind")]
+    AnyWorkload = Annotated[_WORKLOADS, Field(discriminator="kind")]
+
+
 class TunedConfig(Strict):
     """One export."""
 
     format: Literal["xstage-tune.tuned-config"] = FORMAT
     schema_version: Literal[1] = 1
-    config: Annotated[MegaMoeConfig | AttentionConfig, Field(discriminator="kind")]
+    config: AnyConfig
     objective: TunedObjective
-    workload: Annotated[MoeWorkload | AttentionWorkload, Field(discriminator="kind")]
+    workload: AnyWorkload
     platform: PlatformIdentity
     schedule_model: ScheduleModel | None = None  # of a MoE layer
     #: What of the platform its default configs rest on; exports of older versions lack it.
@@ -140,9 +153,7 @@ def tuned_from_keys(keys: dict[str, Any], path: Path) -> TunedConfig:
     except UsageError as error:
         provenance = keys.get("provenance")
         by = provenance.get("tool_version") if isinstance(provenance, dict) else None
-        if not by or by == xstage_tune.__version__:
+        if not by or by == __version__:
             raise
-        update = (
-            f"exported by xstage-tune {by}, this is {xstage_tune.__version__}: update it, or export again"
-        )
+        update = f"exported by xstage-tune {by}, this is {__version__}: update it, or export again"
         raise UsageError(error.message, "; ".join(filter(None, (error.hint, update)))) from None

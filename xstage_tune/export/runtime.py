@@ -6,14 +6,13 @@ from pathlib import Path
 
 from numpy.typing import ArrayLike
 
-from xstage_tune.errors import UsageError
+from xstage_tune.base.errors import UsageError
+from xstage_tune.base.profile_files import check_profile
 from xstage_tune.export.bundle import Bundle, load_bundle
 from xstage_tune.export.match import Lookup, ScheduleChoice
-from xstage_tune.export.token_distance import tokens_key, tokens_of
+from xstage_tune.families.workload import Workload
+from xstage_tune.families.workload_files import list_workloads, load_workload
 from xstage_tune.platforms.identity import GpuIdentity
-from xstage_tune.profile_files import check_profile
-from xstage_tune.workloads.loader import list_workloads, load_workload
-from xstage_tune.workloads.schema import Workload
 
 __all__ = ["choose_schedule", "load_bundle", "lookup"]
 
@@ -86,9 +85,9 @@ def _loaded(bundle: Bundle | str | Path) -> Bundle:
 
 def _workload(bundle: Bundle, workload: Workload | str, tokens: int | None) -> Workload:
     found = _named(bundle, workload, tokens) if isinstance(workload, str) else workload
-    if tokens is None or tokens == tokens_of(found):
+    if tokens is None or tokens == found.token_count:
         return found
-    keys = found.model_dump() | {tokens_key(found): tokens}
+    keys = found.model_dump() | {found.TOKENS_KEY: tokens}
     return check_profile(type(found), keys, f"{found.name} with tokens={tokens}")
 
 
@@ -102,13 +101,13 @@ def _named(bundle: Bundle, name: str, tokens: int | None) -> Workload:
     own = [export.workload for export in bundle.exports if export.workload.name == name]
     if len(own) == 1:
         return own[0]
-    alike = {one.model_copy(update={tokens_key(one): 1}) for one in own}
+    alike = {one.model_copy(update={one.TOKENS_KEY: 1}) for one in own}
     if own and tokens is not None and len(alike) == 1:
         return own[0]
     if own and name not in list_workloads():
-        each = ", ".join(str(tokens_of(one)) for one in own)
+        each = ", ".join(str(one.token_count) for one in own)
         raise UsageError(
-            f"the bundle has '{name}' {len(own)} times, for {each} {tokens_key(own[0])}",
+            f"the bundle has '{name}' {len(own)} times, for {each} {own[0].TOKENS_KEY}",
             "say which: tokens=N, or give the workload itself",
         )
     return load_workload(name)

@@ -23,10 +23,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from xstage_tune.configs.schema import MegaMoeConfig, Schedule, ScheduleKind
-from xstage_tune.errors import UsageError
+from xstage_tune.base.errors import UsageError
 from xstage_tune.export.record import ScheduleModel, TunedConfig
-from xstage_tune.workloads.schema import MoeWorkload
+from xstage_tune.families.megamoe.config import MegaMoeConfig, Schedule, ScheduleKind
+from xstage_tune.families.megamoe.workload import MoeWorkload
 
 Floats = NDArray[np.float64]
 

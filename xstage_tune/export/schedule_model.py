@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from xstage_tune.configs.architecture import architecture_of, compute_of
-from xstage_tune.configs.defaults import schedule_of_kind, usual_lead_rows
-from xstage_tune.configs.schema import MegaMoeConfig
-from xstage_tune.configs.tiling import linear_tiles
-from xstage_tune.devices.tile_times import RAISE_NS, SIGNAL_NS, moe_tile_times
 from xstage_tune.export.record import ScheduleModel
+from xstage_tune.families.architecture import architecture_of, compute_of
+from xstage_tune.families.megamoe.config import MegaMoeConfig
+from xstage_tune.families.megamoe.defaults import schedule_of_kind, usual_lead_rows
+from xstage_tune.families.megamoe.tile_times import moe_tile_times
+from xstage_tune.families.megamoe.tiling import linear_tiles
+from xstage_tune.families.megamoe.workload import MoeWorkload
+from xstage_tune.families.workload_fields import OUTPUT_BYTES
+from xstage_tune.platforms.latencies import RAISE_NS, SIGNAL_NS
 from xstage_tune.platforms.queries import capacity_bytes
 from xstage_tune.platforms.schema import PlatformProfile
-from xstage_tune.workloads.schema import OUTPUT_BYTES, MoeWorkload
 
 
 def schedule_model(layer: MoeWorkload, platform: PlatformProfile, config: MegaMoeConfig) -> ScheduleModel:

@@ -7,10 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from xstage_tune.configs.loader import config_from_keys
-from xstage_tune.configs.schema import KernelConfig, MegaMoeConfig
-from xstage_tune.devices.kernels import EMULATION_ON, OTHER_GPU
-from xstage_tune.errors import UsageError
+from xstage_tune.base.errors import UsageError
+from xstage_tune.base.files import refuse_existing, write_text
 from xstage_tune.export.default_terms import default_terms
 from xstage_tune.export.formats import render
 from xstage_tune.export.history import History, TrialRecord
@@ -23,7 +21,11 @@ from xstage_tune.export.record import (
     TunedObjective,
 )
 from xstage_tune.export.schedule_model import schedule_model
-from xstage_tune.files import refuse_existing, write_text
+from xstage_tune.families.config import KernelConfig
+from xstage_tune.families.config_files import config_from_keys
+from xstage_tune.families.kernel_device import EMULATION_ON, OTHER_GPU
+from xstage_tune.families.megamoe.config import MegaMoeConfig
+from xstage_tune.families.megamoe.workload import MoeWorkload
 from xstage_tune.platforms.schema import PlatformProfile
 from xstage_tune.search.journal import studied_platform, studied_workload
 from xstage_tune.search.result import SearchResult
@@ -32,7 +34,6 @@ from xstage_tune.search.unfinished import answer_of
 from xstage_tune.store.facade import Store
 from xstage_tune.store.models import Study, Trial
 from xstage_tune.store.studies import suite_of
-from xstage_tune.workloads.schema import MoeWorkload
 
 _SIMULATOR = "simulator"
 #: The lookup and Kernel Tuner know their files by these endings.

@@ -4,22 +4,11 @@ from __future__ import annotations
 
 import math
 
-from xstage_tune.errors import UsageError
-from xstage_tune.workloads.schema import MoeWorkload, Workload
+from xstage_tune.base.errors import UsageError
 
 #: At this ratio of tokens a tuned config is slower than the default in 8 cases of 202 on the simulator, and
 #: in none of 60 of layers held out; at 1.5 in 22 and in 11. By ``benchmarks/lookup_distance.py``.
 MAX_TOKEN_RATIO = 1.25
-
-
-def tokens_key(workload: Workload) -> str:
-    """The key that holds a workload's tokens."""
-    return "tokens_per_rank" if isinstance(workload, MoeWorkload) else "tokens"
-
-
-def tokens_of(workload: Workload) -> int:
-    """Of a rank of a MoE layer, of the whole sequence of an attention."""
-    return workload.tokens_per_rank if isinstance(workload, MoeWorkload) else workload.tokens
 
 
 def distance(found: int, asked: int) -> tuple[float, int]:

@@ -7,16 +7,16 @@ from functools import cache
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
-from xstage_tune.configs.schema import AttentionConfig
-from xstage_tune.errors import UsageError
+from xstage_tune.base.errors import UsageError
+from xstage_tune.families.attention_a2a.config import AttentionConfig
 from xstage_tune.ops.collective import ProcessGroup
 from xstage_tune.ops.group import attend_over_group
 from xstage_tune.ops.runtime import build_kernel, current_stream, import_torch
 from xstage_tune.ops.tensors import Tensor, attention_sizes
 
 if TYPE_CHECKING:
-    from xstage_tune.devices.cuda.attention_kernel import AttentionA2A
-    from xstage_tune.devices.cuda.attention_shape import AttentionShape, Destinations
+    from xstage_tune.cuda.attention_kernel import AttentionA2A
+    from xstage_tune.cuda.attention_shape import AttentionShape, Destinations
 
 
 def default_attention_config(tokens: int, heads: int, sms: int) -> AttentionConfig:
@@ -73,7 +73,7 @@ def attention_a2a(
         destination: a ``torch.distributed`` process group of P ranks; or where rank ``t``'s
             ``[ceil(tokens / P) or fewer, P * local heads, head_dim]`` bf16 lies, one address for each of the
             P ranks, in any memory that the GPU can store to (its own, a peer's, pinned host memory); or
-            :class:`~xstage_tune.devices.cuda.attention_shape.Destinations`, which also name the words to
+            :class:`~xstage_tune.cuda.attention_shape.Destinations`, which also name the words to
             signal and the second buffers. One address is the attention alone:
             ``[tokens, local heads, head_dim]``.
         config: the variant; :func:`default_attention_config` by default.
@@ -96,7 +96,7 @@ def attention_a2a(
         DeviceError: torch is not installed, the GPU is no Hopper, or it lacks memory; the GPUs of a group
             cannot address each other; another rank failed or was late.
     """
-    from xstage_tune.devices.cuda.attention_shape import AttentionShape, Destinations
+    from xstage_tune.cuda.attention_shape import AttentionShape, Destinations
 
     tokens, heads, head_dim = attention_sizes(q, k, v)
     if isinstance(destination, ProcessGroup):
@@ -131,7 +131,7 @@ def _check_group_arguments(group: ProcessGroup, rank: int | None, complete: bool
 
 
 def _of_addresses(addresses: Sequence[int]) -> Destinations:
-    from xstage_tune.devices.cuda.attention_shape import Destinations
+    from xstage_tune.cuda.attention_shape import Destinations
 
     if not isinstance(addresses, Sequence):
         raise UsageError(

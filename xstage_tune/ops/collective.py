@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
-from xstage_tune.errors import DeviceError, XStageError
+from xstage_tune.base.errors import DeviceError, XStageError
 from xstage_tune.ops.runtime import import_torch
 
 _T = TypeVar("_T")

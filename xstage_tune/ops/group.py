@@ -7,15 +7,15 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from xstage_tune.configs.schema import AttentionConfig
-from xstage_tune.errors import UsageError
+from xstage_tune.base.errors import UsageError
+from xstage_tune.families.attention_a2a.config import AttentionConfig
 from xstage_tune.ops.collective import ProcessGroup, collectively
 from xstage_tune.ops.runtime import build_kernel, current_gpu, current_stream, import_torch
 from xstage_tune.ops.symmetric import SymmetricBuffers
 from xstage_tune.ops.tensors import Tensor
 
 if TYPE_CHECKING:
-    from xstage_tune.devices.cuda.attention_shape import AttentionShape
+    from xstage_tune.cuda.attention_shape import AttentionShape
 
 _LONGEST_TIMEOUT_S = 86_400.0
 
@@ -106,7 +106,7 @@ class Exchange:
     """
 
     def __init__(self, group: ProcessGroup, key: _Key) -> None:
-        from xstage_tune.devices.cuda.attention_epochs import EpochWaiter
+        from xstage_tune.cuda.attention_epochs import EpochWaiter
 
         shape = key.shape
         self._device = key.device

@@ -5,14 +5,14 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from xstage_tune.configs.schema import AttentionConfig
-from xstage_tune.errors import DeviceError
+from xstage_tune.base.errors import DeviceError
+from xstage_tune.families.attention_a2a.config import AttentionConfig
 
 if TYPE_CHECKING:
     from cuda.core import Device, Stream
 
-    from xstage_tune.devices.cuda.attention_kernel import AttentionA2A
-    from xstage_tune.devices.cuda.attention_shape import AttentionShape
+    from xstage_tune.cuda.attention_kernel import AttentionA2A
+    from xstage_tune.cuda.attention_shape import AttentionShape
 
 
 def import_torch() -> Any:
@@ -50,6 +50,6 @@ def build_kernel(shape: AttentionShape, config: AttentionConfig, softmax_scale: 
         UsageError: the kernel has no such variant, or it is not usable.
         DeviceError: the GPU is no Hopper, or there is no compiler.
     """
-    from xstage_tune.devices.cuda.attention_kernel import AttentionA2A
+    from xstage_tune.cuda.attention_kernel import AttentionA2A
 
     return AttentionA2A(current_gpu(), shape, config, softmax_scale=softmax_scale)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from xstage_tune.errors import DeviceError
+from xstage_tune.base.errors import DeviceError
 from xstage_tune.ops.collective import ProcessGroup, collectively
 from xstage_tune.ops.runtime import import_torch
 
 if TYPE_CHECKING:
-    from xstage_tune.devices.cuda.attention_shape import AttentionShape
+    from xstage_tune.cuda.attention_shape import AttentionShape
 
 _BUFFERS = 2
 _WORD_BYTES = 4
@@ -27,7 +27,7 @@ class SymmetricBuffers:
     """
 
     def __init__(self, group: ProcessGroup, shape: AttentionShape) -> None:
-        from xstage_tune.devices.cuda.attention_shape import Destinations
+        from xstage_tune.cuda.attention_shape import Destinations
 
         self._shape = shape
         self._buffer_bytes = shape.buffer_bytes(0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from xstage_tune.errors import UsageError
+from xstage_tune.base.errors import UsageError
 
 
 class Tensor(Protocol):

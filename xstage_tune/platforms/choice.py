@@ -11,13 +11,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from xstage_tune.errors import UsageError
+from xstage_tune.base.errors import UsageError
 from xstage_tune.platforms.gpus import compare
 from xstage_tune.platforms.loader import list_own_platforms, list_platforms, load_platform
 from xstage_tune.platforms.schema import PlatformProfile
 
 if TYPE_CHECKING:
-    from xstage_tune.devices.base import StorePath
+    from xstage_tune.base.fabric import StorePath
     from xstage_tune.platforms.identity import GpuIdentity
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from xstage_tune.base.profile_templates import checked_template
 from xstage_tune.platforms.gpus import KnownGpu
 from xstage_tune.platforms.schema import Gpu
-from xstage_tune.profile_templates import checked_template
 
 _SOURCE = "example of the template: replace it by this GPU's"
 

@@ -11,7 +11,10 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from xstage_tune.assets import data_dir
+from xstage_tune.base.assets import data_dir
+from xstage_tune.base.field_types import Strict
+from xstage_tune.base.profile_files import check_profile, find_profiles, read_profile
+from xstage_tune.base.user_folders import data_folder
 from xstage_tune.platforms.identity import (
     FormFactor,
     GpuComparison,
@@ -20,12 +23,9 @@ from xstage_tune.platforms.identity import (
     form_factor_in,
 )
 from xstage_tune.platforms.schema import Compute
-from xstage_tune.profile_files import check_profile, find_profiles, read_profile
-from xstage_tune.profile_types import Strict
-from xstage_tune.user_folders import data_folder
 
 if TYPE_CHECKING:
-    from xstage_tune.devices.base import StorePath
+    from xstage_tune.base.fabric import StorePath
 
 
 class KnownGpu(Strict):

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, StrictBool
 
-from xstage_tune.profile_types import Count, Strict
+from xstage_tune.base.field_types import Count, Strict
 
 if TYPE_CHECKING:
-    from xstage_tune.devices.base import StorePath
+    from xstage_tune.base.fabric import StorePath
 
 #: ``superchip``: soldered beside its CPU, as in GH200 and GB200.
 FormFactor = Literal["SXM", "PCIe", "NVL", "superchip"]

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from xstage_tune.assets import data_dir
-from xstage_tune.errors import UsageError
-from xstage_tune.platforms.gpus import known_compute
-from xstage_tune.platforms.schema import PlatformProfile, surely_above
-from xstage_tune.profile_files import (
+from xstage_tune.base.assets import data_dir
+from xstage_tune.base.errors import UsageError
+from xstage_tune.base.profile_files import (
     check_profile,
     file_error,
     find_profiles,
@@ -17,7 +15,9 @@ from xstage_tune.profile_files import (
     resolve_profile,
     write_profile,
 )
-from xstage_tune.user_folders import data_folder
+from xstage_tune.base.user_folders import data_folder
+from xstage_tune.platforms.gpus import known_compute
+from xstage_tune.platforms.schema import PlatformProfile, surely_above
 
 #: A rate of stores that is further above the copy engine's is wrong, whatever its interval says.
 _MOST_OF_COPY_ENGINE = 1.1

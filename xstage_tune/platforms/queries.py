@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike
 
-from xstage_tune.errors import UsageError
+from xstage_tune.base.errors import UsageError
 from xstage_tune.model.checks import Floats, positive
 
 if TYPE_CHECKING:
-    from xstage_tune.devices.base import StoreFlavour
+    from xstage_tune.base.fabric import StoreFlavour
     from xstage_tune.platforms.schema import CapacityLaw, IssuePoint, PlatformProfile
 
 
@@ -111,3 +111,9 @@ def _issue_curve(points: Sequence[IssuePoint], size: Floats) -> Floats:
     above = ns[-1] + last * (size - at[-1])
     curve: Floats = np.select([size < at[0], size > at[-1]], [below, above], np.interp(size, at, ns))
     return curve
+
+
+def preferred_flavour(platform: PlatformProfile) -> StoreFlavour:
+    """The store flavour that the platform has times for; register stores where it has both."""
+    flavours = {point.flavour for point in platform.issue}
+    return "st.v4" if "st.v4" in flavours else "tma"

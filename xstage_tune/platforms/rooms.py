@@ -14,7 +14,7 @@ import numpy as np
 from xstage_tune.platforms.queries import capacity_bytes
 
 if TYPE_CHECKING:
-    from xstage_tune.devices.base import StoreFlavour
+    from xstage_tune.base.fabric import StoreFlavour
     from xstage_tune.platforms.schema import PlatformProfile
 
 #: Fewer knees than this cannot tell a shared room from others.

@@ -15,9 +15,8 @@ from pydantic import (
     model_validator,
 )
 
-from xstage_tune.devices.base import StoreFlavour, StorePath
-from xstage_tune.platforms.identity import GpuIdentity
-from xstage_tune.profile_types import (
+from xstage_tune.base.fabric import StoreFlavour, StorePath
+from xstage_tune.base.field_types import (
     Count,
     Finite,
     Fraction,
@@ -29,6 +28,7 @@ from xstage_tune.profile_types import (
     Whole,
     refuse_problems,
 )
+from xstage_tune.platforms.identity import GpuIdentity
 
 SCHEMA_VERSION: Literal[1] = 1
 

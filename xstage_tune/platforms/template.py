@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from xstage_tune.base.profile_templates import checked_template
 from xstage_tune.platforms.schema import PlatformProfile
-from xstage_tune.profile_templates import checked_template
 
 _HEADING = (
     "A platform, for xstage-tune: a GPU, and how fast its stores leave it. The values are examples, and not "

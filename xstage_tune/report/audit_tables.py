@@ -9,20 +9,16 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from xstage_tune.audit.attention import AttentionAudit
-from xstage_tune.audit.figures import Figure
 from xstage_tune.audit.finite_run import MOST_EXPOSED
-from xstage_tune.audit.moe import MoeAudit
-from xstage_tune.audit.prediction import SchedulePrediction
 from xstage_tune.audit.run import Audit
-from xstage_tune.configs.architecture import compute_of, unmeasured_compute
-from xstage_tune.configs.loader import config_keys
-from xstage_tune.configs.schema import AttentionConfig, MegaMoeConfig
-from xstage_tune.report.format import byte_count, duration, percent, rate
+from xstage_tune.base.number_format import byte_count, duration, percent, rate
+from xstage_tune.estimates.figures import Figure
+from xstage_tune.estimates.schedule import SchedulePrediction
+from xstage_tune.families.architecture import compute_of, unmeasured_compute
+from xstage_tune.families.config_files import config_keys
+from xstage_tune.families.estimate import Quantity, Show
 from xstage_tune.report.study_words import latency_words, workload_words
 from xstage_tune.report.tables import Column, TableData, render_table
-
-Show = Callable[[float], str]
 
 #: Rows of an attention's predictions that leave out what drains behind the last store.
 _ON_THE_SENDER = ("residual", "hiding ratio")
@@ -48,7 +44,7 @@ def audit_json(audit: Audit, overrides: Sequence[str] = ()) -> dict[str, Any]:
         "finite_run": audit.finite,
         "predicted": audit.predicted,
         "actions": audit.actions,
-        **{key: figure for key, (figure, _, _) in _figures(audit).items()},
+        **{key: quantity.figure for key, quantity in _quantities_of(audit).items()},
     }
     basis: dict[str, dict[str, str]] = {}
     return {
@@ -104,40 +100,26 @@ def _interleaving_suffices(audit: Audit) -> bool | None:
     return audit.predicted["interleaved"].rate_ok if "interleaved" in audit.predicted else None
 
 
-def _figures(audit: Audit) -> dict[str, tuple[Figure, str, Show]]:
-    """The audit's own quantities: key to figure, name and how it prints."""
-    burst, detail = audit.burst, audit.detail
-    named: dict[str, tuple[Figure, str, Show]] = {
-        "burst_bytes": (burst.burst_bytes, "burst of a producer, B", byte_count),
-        "volume_bytes": (burst.volume_bytes, f"volume of {burst.producers} producers, V", byte_count),
-        "drain_bytes_per_s": (burst.drain_bytes_per_s, "drain rate, R", rate),
-        "free_issue_ns": (burst.free_issue_ns, "issue without backpressure, T0", duration),
-        "drain_ns": (burst.drain_ns, "drain of a burst, V/R", duration),
-        "gap_ns": (audit.gap_ns, f"gap of {audit.schedule}, G", duration),
-        "recovery_gap_ns": (burst.recovery_gap_ns, "recovery gap, G*", duration),
-        "peak_outstanding_bytes": (burst.peak_outstanding_bytes, "peak outstanding, q_peak", byte_count),
-        "capacity_bytes": (burst.capacity_bytes, "capacity, Q", byte_count),
+def _quantities_of(audit: Audit) -> dict[str, Quantity]:
+    """The audit's own quantities by key: those of its burst, then those of its family."""
+    burst = audit.burst
+    named = {
+        "burst_bytes": Quantity(burst.burst_bytes, "burst of a producer, B", byte_count),
+        "volume_bytes": Quantity(burst.volume_bytes, f"volume of {burst.producers} producers, V", byte_count),
+        "drain_bytes_per_s": Quantity(burst.drain_bytes_per_s, "drain rate, R", rate),
+        "free_issue_ns": Quantity(burst.free_issue_ns, "issue without backpressure, T0", duration),
+        "drain_ns": Quantity(burst.drain_ns, "drain of a burst, V/R", duration),
+        "gap_ns": Quantity(audit.gap_ns, f"gap of {audit.schedule}, G", duration),
+        "recovery_gap_ns": Quantity(burst.recovery_gap_ns, "recovery gap, G*", duration),
+        "peak_outstanding_bytes": Quantity(
+            burst.peak_outstanding_bytes, "peak outstanding, q_peak", byte_count
+        ),
+        "capacity_bytes": Quantity(burst.capacity_bytes, "capacity, Q", byte_count),
     }
     if burst.shared_room_bytes and burst.operand_wait_ns:
-        named["shared_room_bytes"] = (burst.shared_room_bytes, "of it, shared by all SMs", byte_count)
-        named["operand_wait_ns"] = (burst.operand_wait_ns, "operands behind a burst", duration)
-    if isinstance(detail, MoeAudit):
-        named["l1_mainloop_ns"] = (detail.times.l1_ns, "Linear-1 mainloop, T_L1", duration)
-        named["l2_mainloop_ns"] = (detail.times.l2_ns, "Linear-2 mainloop, T_L2", duration)
-        named["d_knee_rows"] = (detail.lead_knee_rows, "least lead, D_knee", lambda rows: f"{rows:.1f} rows")
-        named["lead_rows"] = (detail.lead_rows, "lead to run with, D", lambda rows: f"{rows:.0f} rows")
-    else:
-        named["kv_tile_ns"] = (detail.times.kv_tile_ns, "KV tile, sigma", duration)
-        named["converged_tokens"] = (
-            detail.converged_tokens,
-            "a Q-loop drains a round from, M*_ub",
-            lambda tokens: f"{tokens:,.0f} tokens",
-        )
-        arrival = detail.arrival
-        named["last_drain_ns"] = (arrival.last_drain_ns, "drain of the last round", duration)
-        named["arrived_residual_ns"] = (arrival.residual_ns, "residual until arrived, E_res", duration)
-        named["arrived_hiding_ratio"] = (arrival.hiding_ratio, "of it, hiding ratio H", _share)
-    return named
+        named["shared_room_bytes"] = Quantity(burst.shared_room_bytes, "of it, shared by all SMs", byte_count)
+        named["operand_wait_ns"] = Quantity(burst.operand_wait_ns, "operands behind a burst", duration)
+    return named | dict(audit.detail.quantities())
 
 
 def verdict_table(audit: Audit) -> TableData:
@@ -159,7 +141,7 @@ def verdict_table(audit: Audit) -> TableData:
             f"of Q = {byte_count(burst.capacity_bytes.value)}",
         ),
     ]
-    rows += _operand_loads(audit) + _short_lead(audit)
+    rows += [*_operand_loads(audit), *audit.detail.remarks()]
     sections = frozenset({1, len(rows)})
     for action in audit.actions:
         assumed = f" ({action.limit.basis.label})" if action.limit else ""
@@ -217,26 +199,14 @@ def _operand_loads(audit: Audit) -> list[tuple[str, str]]:
     return [("operand loads", words)]
 
 
-def _short_lead(audit: Audit) -> list[tuple[str, str]]:
-    """Why an interleaved layer is audited by the wave's gap."""
-    if not (audit.starved and isinstance(audit.config, MegaMoeConfig) and isinstance(audit.detail, MoeAudit)):
-        return []
-    lead, knee = audit.config.schedule.lead_rows, audit.detail.lead_knee_rows.value
-    words = (
-        f"D = {lead} is below D_knee = {knee:.1f}: Linear-2 catches up with Linear-1 and its bursts "
-        "re-concentrate, so that G is the wave's"
-    )
-    return [("lead", words)]
-
-
 def _held(ok: bool) -> str:
     return "holds" if ok else "violated"
 
 
 def _quantities(audit: Audit) -> TableData:
     rows = (
-        (name, show(figure.value), figure.basis.label, _first_sentence(figure.origin))
-        for figure, name, show in _figures(audit).values()
+        (one.name, one.show(one.figure.value), one.figure.basis.label, _first_sentence(one.figure.origin))
+        for one in _quantities_of(audit).values()
     )
     columns = (Column("quantity"), Column("value", "right"), Column("basis"), Column("origin"))
     return TableData("What it rests on", columns, tuple(rows))
@@ -266,7 +236,7 @@ def _predictions(audit: Audit) -> TableData:
     ]
     coupled = len(rows) - 4
     rows[coupled:] = [(f"completion-coupled {name}", *cells) for name, *cells in rows[coupled:]]
-    if isinstance(audit.detail, AttentionAudit):
+    if audit.detail.kernel_ends_when_issued:
         rows = [
             (f"{name} on the sender" if name in _ON_THE_SENDER else name, *cells) for name, *cells in rows
         ]
@@ -276,12 +246,12 @@ def _predictions(audit: Audit) -> TableData:
         f"steady state, of bursts that stay aligned; {weakest.label}",
         *filter(None, (unmeasured_compute(audit.platform),)),
         *_finite_notes(audit),
-        *_sender_notes(audit),
+        *audit.detail.notes(),
         "hiding ratio: against a serial transfer of the same bytes at R"
         + ("; none where a burst drains faster than it is issued, V/R < T0" if undefined else ""),
         "completion-coupled: an issuer that waits until its stores are visible; equation 17 with "
         f"{latency_words()}",
-        *_left_over_notes(audit),
+        *audit.detail.footnotes(),
     )
     columns = (Column("predicted"), *(Column(name, "right") for name in audit.predicted))
     return TableData("Predicted", columns, tuple(rows), notes, frozenset({coupled}))
@@ -295,36 +265,6 @@ def _finite_notes(audit: Audit) -> Iterator[str]:
             f"{duration(audit.finite.waits_ns.value)} for remote stores, and until all have arrived E_res is "
             f"{duration(audit.finite.residual_ns.value)}"
         )
-
-
-def _sender_notes(audit: Audit) -> Iterator[str]:
-    """What the predictions leave out: the kernel ends when its stores have arrived."""
-    if not isinstance(audit.detail, AttentionAudit):
-        yield (
-            "sender-visible: the kernel ends when its last burst has drained, up to "
-            f"{duration(audit.burst.drain_ns.value)} later"
-        )
-        return
-    arrival = audit.detail.arrival
-    yield (
-        "on the sender: until its last store is issued; until all have arrived E_res is "
-        f"{duration(arrival.residual_ns.value)} and H {_share(arrival.hiding_ratio.value)}, since no Q-loop "
-        f"hides the last round's drain of {duration(arrival.last_drain_ns.value)}; completion-coupled "
-        f"{duration(arrival.completion_coupled_residual_ns.value)}"
-    )
-    if isinstance(audit.config, AttentionConfig) and audit.config.hands_stores_over:
-        yield "T_RS: what the role that computes spends on handing a tile over; others store it, in T_iss"
-
-
-def _left_over_notes(audit: Audit) -> Iterator[str]:
-    """Bursts of the audited schedule that another schedule's column tells of."""
-    if isinstance(audit.detail, MoeAudit):
-        for name, part in audit.detail.parts.items():
-            if name != audit.schedule:
-                yield (
-                    f"{audit.schedule}: {_share(part)} of its bursts come when no Linear-1 tile is left; "
-                    f"for them see {name}"
-                )
 
 
 def _share(value: float) -> str:

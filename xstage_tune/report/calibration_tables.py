@@ -9,9 +9,18 @@ from itertools import pairwise
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from xstage_tune.configs.architecture import unmeasured_compute
+from xstage_tune.base.number_format import (
+    ABSENT,
+    byte_count,
+    duration,
+    factor,
+    id_ranges,
+    percent,
+    plain,
+    rate,
+)
+from xstage_tune.families.architecture import unmeasured_compute
 from xstage_tune.platforms.schema import Arbitration, CapacityLaw, PlatformProfile
-from xstage_tune.report.format import ABSENT, byte_count, duration, factor, id_ranges, percent, plain, rate
 from xstage_tune.report.tables import Column, TableData, render_table
 
 _PRODUCERS = Column("K", "right")

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
+from xstage_tune.base.number_format import ABSENT, byte_count, duration, factor, percent
 from xstage_tune.report.figure import Floats
-from xstage_tune.report.format import ABSENT, byte_count, duration, factor, percent
 from xstage_tune.report.simulated import Case
 from xstage_tune.report.study_case import StudyCase
 from xstage_tune.report.tables import Column, TableData

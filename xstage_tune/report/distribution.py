@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from xstage_tune.base.number_format import duration, percent
 from xstage_tune.report.drawing import Drawing
 from xstage_tune.report.figure import Axis, Floats, Panel, Plate
-from xstage_tune.report.format import duration, percent
 from xstage_tune.report.simulated import Case
 
 #: Points of a drawn distribution; its quantiles are exact at these.

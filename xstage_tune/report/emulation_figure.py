@@ -7,14 +7,14 @@ from operator import attrgetter
 
 import numpy as np
 
-from xstage_tune.devices.skeleton_figures import median_of
-from xstage_tune.emulation.cases import WITHOUT_STORES
-from xstage_tune.emulation.result import CaseResult, EmulationResult
+from xstage_tune.base.number_format import duration
+from xstage_tune.experiments.emulation.cases import WITHOUT_STORES
+from xstage_tune.experiments.emulation.result import CaseResult, EmulationResult
+from xstage_tune.families.attention_a2a.workload import AttentionWorkload
+from xstage_tune.launches.skeleton_figures import median_of
 from xstage_tune.report.distribution import quantile_curve
 from xstage_tune.report.drawing import Drawing
 from xstage_tune.report.figure import COLOUR_SLOTS, Axis, Figure, Floats, Panel
-from xstage_tune.report.format import duration
-from xstage_tune.workloads.schema import AttentionWorkload
 
 _SWEPT = {
     "lead": ("lead D, rows", "count", "log"),

@@ -7,18 +7,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from xstage_tune.devices.fused_launch import FusedLaunch
-from xstage_tune.emulation.cases import launch_of
-from xstage_tune.emulation.result import CaseResult, EmulationResult
+from xstage_tune.base.number_format import duration, percent
+from xstage_tune.base.spans import SpanKind, SpanTable
+from xstage_tune.experiments.emulation.cases import launch_of
+from xstage_tune.experiments.emulation.result import CaseResult, EmulationResult
+from xstage_tune.families.launch import FusedLaunch
 from xstage_tune.report.emulation_figure import distribution_figure, sweep_figure
 from xstage_tune.report.emulation_tables import emulation_tables
 from xstage_tune.report.figure import Floats, LanePanel, Plate
-from xstage_tune.report.format import duration, percent
 from xstage_tune.report.page import Block, render_page
 from xstage_tune.report.run_report import launches_table, run_table, run_words
 from xstage_tune.report.study_words import platform_words, workload_words
 from xstage_tune.report.timeline import Window, sm_lanes, span_bars, window_axis
-from xstage_tune.spans import SpanKind, SpanTable
 from xstage_tune.store.launches import SkeletonPoint, StoredLaunch
 from xstage_tune.store.models import Run
 

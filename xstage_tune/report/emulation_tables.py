@@ -8,17 +8,17 @@ from operator import attrgetter
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from xstage_tune.configs.architecture import unmeasured_compute
-from xstage_tune.configs.schema import AttentionConfig, KernelConfig, MegaMoeConfig
-from xstage_tune.devices.fused_launch import GivenTimes
-from xstage_tune.devices.skeleton_figures import LaunchFigures, median_of
-from xstage_tune.emulation.cases import WITHOUT_STORES
-from xstage_tune.emulation.request import EmulationRequest
-from xstage_tune.emulation.result import CaseResult, EmulationResult, Residual, error_pct
-from xstage_tune.report.format import ABSENT, duration, factor, percent, signed_percent
+from xstage_tune.base.number_format import ABSENT, duration, factor, percent, signed_percent
+from xstage_tune.experiments.emulation.cases import WITHOUT_STORES
+from xstage_tune.experiments.emulation.request import EmulationRequest
+from xstage_tune.experiments.emulation.result import CaseResult, EmulationResult, Residual, error_pct
+from xstage_tune.families.architecture import unmeasured_compute
+from xstage_tune.families.attention_a2a.config import AttentionConfig
+from xstage_tune.families.attention_a2a.workload import AttentionWorkload
+from xstage_tune.families.launch import GivenTimes
+from xstage_tune.launches.skeleton_figures import LaunchFigures, median_of
 from xstage_tune.report.study_words import latency_words, other_gpu_words, workload_words
 from xstage_tune.report.tables import Column, TableData, render_table
-from xstage_tune.workloads.schema import AttentionWorkload
 
 Figure = Callable[[LaunchFigures], float | None]
 
@@ -206,7 +206,7 @@ def _title(result: EmulationResult) -> str:
 
 def _notes(result: EmulationResult) -> tuple[str, ...]:
     request, marks = result.request, result.landmarks
-    notes = [f"{_tile_words(request.config)}; medians of {request.repeats} repeats in rotated order"]
+    notes = [f"{request.config.tile_label}; medians of {request.repeats} repeats in rotated order"]
     if request.other_gpu:
         notes.append(other_gpu_words(request.platform, request.other_gpu))
     if (unmeasured := unmeasured_compute(request.platform)) and request.given == GivenTimes():
@@ -227,15 +227,6 @@ def _notes(result: EmulationResult) -> tuple[str, ...]:
     if result.throttled_launches:
         notes.append(f"the GPU's clocks were held down in {result.throttled_launches} launches")
     return tuple(notes)
-
-
-def _tile_words(config: KernelConfig) -> str:
-    """What all cases have in common of a config: no schedule, and no order."""
-    if isinstance(config, MegaMoeConfig):
-        tile = f"{config.block_m}x{config.block_n}x{config.block_k}"
-        return f"{tile} tiles, {config.staging_depth} staging slots, {config.epilogue_warps} epilogue warps"
-    tile = f"{config.block_m}x{config.block_n} tiles{config.split_label}"
-    return f"{tile}, {config.kv_stages} KV stages, {config.output_staging}"
 
 
 def _value(result: EmulationResult, value: float | None) -> str:

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from xstage_tune.base.number_format import duration, percent
 from xstage_tune.report.drawing import Drawing
 from xstage_tune.report.figure import Axis, Bars, Fill, Lane, LanePanel, Panel, Plate
-from xstage_tune.report.format import duration, percent
 from xstage_tune.report.study_case import WINNER, WINNER_COLOUR, StudyCase
 from xstage_tune.report.tables import Column, TableData
 from xstage_tune.search.result import SearchResult

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from xstage_tune.audit.bursts import BurstTerms
-from xstage_tune.audit.prediction import visible_after
 from xstage_tune.audit.run import Audit
+from xstage_tune.base.number_format import byte_count, duration, rate
+from xstage_tune.estimates.bursts import BurstTerms
+from xstage_tune.estimates.schedule import visible_after
 from xstage_tune.model import burst_gap
 from xstage_tune.report.drawing import Drawing
 from xstage_tune.report.figure import Axis, Floats, Panel, Plate
-from xstage_tune.report.format import byte_count, duration, rate
 from xstage_tune.report.study_case import Chosen
 
 _GAP = Axis("gap G", "duration_ns", "linear")

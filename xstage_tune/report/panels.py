@@ -11,14 +11,14 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from xstage_tune.base.fabric import StoreFlavour
+from xstage_tune.base.number_format import byte_count, duration, rate
 from xstage_tune.calibration.result import CalibrationResult, DrainPoints, IsolatedCurve
-from xstage_tune.devices.base import StoreFlavour
 from xstage_tune.model import burst_gap
 from xstage_tune.platforms.schema import CapacityPoint, PlatformProfile
 from xstage_tune.report.choice import choice_note, choose_gap_curves, choose_isolated_curves, producer_bands
 from xstage_tune.report.drawing import Drawing
 from xstage_tune.report.figure import COLOUR_SLOTS, Axis, Figure, Panel
-from xstage_tune.report.format import byte_count, duration, rate
 from xstage_tune.report.laws import GapLaw, isolated_law
 
 _GAP = Axis("gap G", "duration_ns", "linear")

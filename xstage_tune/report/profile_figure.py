@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from xstage_tune.profiling.result import PointResult, ProfileResult
+from xstage_tune.base.number_format import duration
+from xstage_tune.experiments.timing.result import PointResult, ProfileResult
 from xstage_tune.report.distribution import quantile_curve
 from xstage_tune.report.drawing import Drawing
 from xstage_tune.report.figure import COLOUR_SLOTS, Axis, Figure, Floats, Panel
-from xstage_tune.report.format import duration
 from xstage_tune.report.profile_tables import converged_tokens
 
 _Value = Callable[[PointResult], float | None]

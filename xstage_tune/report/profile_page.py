@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from xstage_tune.devices.attention_spans import tile_spans
-from xstage_tune.profiling.result import PointResult, ProfileResult
+from xstage_tune.base.number_format import duration, factor, percent
+from xstage_tune.experiments.timing.result import PointResult, ProfileResult
+from xstage_tune.families.attention_a2a.spans import tile_spans
 from xstage_tune.report.figure import Figure, Floats
-from xstage_tune.report.format import duration, factor, percent
 from xstage_tune.report.page import Block, render_page
 from xstage_tune.report.profile_figure import span_figure, sweep_figure
 from xstage_tune.report.profile_tables import point_tables, profile_tables

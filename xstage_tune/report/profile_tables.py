@@ -7,8 +7,18 @@ from collections.abc import Callable, Iterator, Sequence
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from xstage_tune.configs.architecture import unmeasured_compute
-from xstage_tune.devices.attention_profiles import (
+from xstage_tune.base.number_format import (
+    ABSENT,
+    byte_count,
+    duration,
+    factor,
+    percent,
+    rate,
+    signed_percent,
+)
+from xstage_tune.experiments.timing.result import NO_RESIDUAL, Beside, PointResult, ProfileResult
+from xstage_tune.families.architecture import unmeasured_compute
+from xstage_tune.families.attention_a2a.timing import (
     IMPLEMENTATIONS,
     RECORDING,
     SERIAL,
@@ -18,16 +28,6 @@ from xstage_tune.devices.attention_profiles import (
 )
 from xstage_tune.model.checks import NS_PER_S
 from xstage_tune.platforms.loader import is_current
-from xstage_tune.profiling.result import NO_RESIDUAL, Beside, PointResult, ProfileResult
-from xstage_tune.report.format import (
-    ABSENT,
-    byte_count,
-    duration,
-    factor,
-    percent,
-    rate,
-    signed_percent,
-)
 from xstage_tune.report.study_words import latency_words, other_gpu_words, workload_words
 from xstage_tune.report.tables import Column, TableData, render_table
 

@@ -17,8 +17,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn
 from rich.text import Text
 
-from xstage_tune.interrupts import stop_if_asked
-from xstage_tune.progress import is_quiet, watching
+from xstage_tune.base.interrupts import stop_if_asked
+from xstage_tune.base.progress import is_quiet, watching
 
 #: Without a terminal: until the first line, and between two.
 _FIRST_LINE_S = 1.0
@@ -78,7 +78,7 @@ class SweepProgress:
         self._bar.refresh()
 
     def phase(self, activity: str, *, at_once: bool) -> AbstractContextManager[None]:
-        """Show what is done where nothing can be counted; see :func:`xstage_tune.progress.phase`."""
+        """Show what is done where nothing can be counted; see :func:`xstage_tune.base.progress.phase`."""
         return self._phase(activity, at_once)
 
     @contextmanager

@@ -7,14 +7,14 @@ from operator import attrgetter
 
 import numpy as np
 
-from xstage_tune.audit.attention import audit_attention
-from xstage_tune.configs.schema import AttentionConfig
-from xstage_tune.devices.simulated_kernels import SimulatedKernels
+from xstage_tune.families.attention_a2a.config import AttentionConfig
+from xstage_tune.families.attention_a2a.estimate import estimate_attention
+from xstage_tune.families.attention_a2a.workload import AttentionWorkload
 from xstage_tune.platforms.schema import PlatformProfile
 from xstage_tune.report.drawing import Drawing
 from xstage_tune.report.figure import Axis, Floats, Panel, Plate
 from xstage_tune.report.simulated import SEED
-from xstage_tune.workloads.schema import AttentionWorkload
+from xstage_tune.simulator.fused_kernels import SimulatedKernels
 
 _HALVINGS, _DOUBLINGS = 3, 6
 _FEWEST_TOKENS, _MOST_TOKENS = 1024, 65_536
@@ -59,7 +59,7 @@ def predicted_residuals(
     """The closed forms at ``tokens``; T_FA is the Q-loops of the busiest SM."""
     rows = []
     for count in np.unique(tokens.astype(np.int64)).tolist():
-        audited = audit_attention(workload.model_copy(update={"tokens": count}), platform, config)
+        audited = estimate_attention(workload.model_copy(update={"tokens": count}), platform, config)
         alone_ns = audited.rounds * audited.predicted.gap_ns.value
         arrival = audited.arrival
         exposed_ns = (arrival.residual_ns.value, arrival.completion_coupled_residual_ns.value)

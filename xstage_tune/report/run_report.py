@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from xstage_tune.base.number_format import byte_count, percent, rate
 from xstage_tune.calibration.result import CalibrationResult
 from xstage_tune.platforms.schema import PlatformProfile
-from xstage_tune.report.format import byte_count, percent, rate
 from xstage_tune.report.html import calibration_blocks
 from xstage_tune.report.page import Block, render_page
 from xstage_tune.report.tables import Column, TableData

@@ -7,18 +7,18 @@ from dataclasses import asdict
 from functools import cache, partial
 from typing import Any
 
-from xstage_tune.configs.attention_budget import WARPGROUP_ROWS
-from xstage_tune.devices.simulator.traces import occupancy, pipeline_spans
-from xstage_tune.devices.skeleton_recording import EMULATION
-from xstage_tune.emulation.cases import cases_of, launch_of
-from xstage_tune.emulation.request import request_from_keys
-from xstage_tune.errors import UsageError
-from xstage_tune.report.format import byte_count, duration
+from xstage_tune.base.errors import UsageError
+from xstage_tune.base.number_format import byte_count, duration
+from xstage_tune.base.spans import SpanTable
+from xstage_tune.experiments.emulation.cases import cases_of, launch_of
+from xstage_tune.experiments.emulation.request import request_from_keys
+from xstage_tune.families.attention_a2a.budget import WARPGROUP_ROWS
+from xstage_tune.launches.skeleton_recording import EMULATION
 from xstage_tune.report.simulated import Simulations
 from xstage_tune.report.span_names import TileKinds
 from xstage_tune.report.study_case import StudyCase
 from xstage_tune.report.trace_file import Counter, TracedLaunch
-from xstage_tune.spans import SpanTable
+from xstage_tune.simulator.traces import occupancy, pipeline_spans
 from xstage_tune.store.facade import Store
 from xstage_tune.store.launches import Point, ProfilePoint, SkeletonPoint, StoredLaunch
 from xstage_tune.store.models import Run

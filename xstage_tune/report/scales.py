@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from xstage_tune.base.number_format import BYTE_UNITS, DURATION_UNITS, Unit, plain, unit_for
 from xstage_tune.report.figure import Axis, Floats, Panel, Quantity
-from xstage_tune.report.format import BYTE_UNITS, DURATION_UNITS, Unit, plain, unit_for
 
 _UNITS: dict[Quantity, Sequence[Unit]] = {
     "duration_ns": DURATION_UNITS,
@@ -100,10 +100,14 @@ def axis_scale(axis: Axis, parts: Sequence[Floats]) -> Scale:
 
 
 def _symlog_scale(axis: Axis, values: Floats) -> Scale:
-    """Linear up to the power of ten below the least that is not zero, but over a few decades at most."""
+    """Linear up to the power of ten below the least that is not zero, but over a few decades at most.
+
+    Nor below a thousandth of the smallest unit, which labels do not tell from zero.
+    """
     sizes = np.abs(values[values != 0])
     most = float(sizes.max(initial=1.0))
-    least = max(float(sizes.min(initial=most)), most / _MOST_OF_LINEAR_PART)
+    finest = 1e-3 * min(unit.size for unit in _UNITS[axis.quantity])
+    least = max(float(sizes.min(initial=most)), most / _MOST_OF_LINEAR_PART, finest)
     linear_to = 10.0 ** math.floor(math.log10(least))
     ends = _symlog(
         np.array([min(0.0, float(values.min(initial=0.0))), float(values.max(initial=0.0))]), linear_to

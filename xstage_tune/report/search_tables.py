@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from xstage_tune.report.format import duration, factor, percent
+from xstage_tune.base.number_format import duration, factor, percent
 from xstage_tune.report.tables import Column, TableData, render_table
 from xstage_tune.search.result import Outcome, SearchResult
 from xstage_tune.search.suite import Ratios, SuiteResult, SuiteRow

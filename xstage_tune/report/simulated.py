@@ -7,16 +7,18 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from xstage_tune.configs.schema import KernelConfig, MegaMoeConfig
-from xstage_tune.devices.fused_launch import moe_grid, order_schedule
-from xstage_tune.devices.simulated_kernels import SimulatedKernels
-from xstage_tune.devices.simulator.megamoe_order import LINEAR2, megamoe_order
-from xstage_tune.devices.simulator.pipeline import PipelineRun
-from xstage_tune.devices.simulator.traces import occupancy
+from xstage_tune.families.config import KernelConfig
+from xstage_tune.families.megamoe.config import MegaMoeConfig
+from xstage_tune.families.megamoe.launch import moe_grid, order_schedule
+from xstage_tune.families.megamoe.order import LINEAR2, megamoe_order
+from xstage_tune.families.megamoe.workload import MoeWorkload
+from xstage_tune.families.workload import Workload
 from xstage_tune.platforms.schema import PlatformProfile
 from xstage_tune.report.figure import Floats
 from xstage_tune.report.study_case import Chosen
-from xstage_tune.workloads.schema import MoeWorkload, Workload
+from xstage_tune.simulator.fused_kernels import SimulatedKernels
+from xstage_tune.simulator.pipeline import PipelineRun
+from xstage_tune.simulator.traces import occupancy
 
 #: The first repeat of a search.
 SEED = 0

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from xstage_tune.base.spans import SpanKind
 from xstage_tune.report.figure import Ints
-from xstage_tune.spans import SpanKind
 
 _PLAIN = {
     SpanKind.ISSUE: "issue",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from xstage_tune.report.format import byte_count, duration
+from xstage_tune.base.number_format import byte_count, duration
 from xstage_tune.report.tables import Column, TableData
 from xstage_tune.store.catalogue import Details, Entry
 

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from xstage_tune.base.errors import FindingError, UsageError
+from xstage_tune.base.number_format import rate
 from xstage_tune.calibration.procedure import fit
 from xstage_tune.calibration.request import CalibrationRequest
 from xstage_tune.calibration.result import CalibrationResult, Finding
-from xstage_tune.devices.base import BurstRun, CopyRate, DeviceDescription
-from xstage_tune.errors import FindingError, UsageError
+from xstage_tune.launches.device import BurstRun, CopyRate, DeviceDescription
 from xstage_tune.platforms.schema import PlatformProfile
-from xstage_tune.report.format import rate
 from xstage_tune.store.facade import Store
 from xstage_tune.store.launches import StoredLaunch
 from xstage_tune.store.models import Run

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import fields
 
-from xstage_tune.devices.skeleton_figures import LaunchFigures
-from xstage_tune.emulation.request import request_from_keys
-from xstage_tune.emulation.result import EmulationResult, conclude
-from xstage_tune.errors import UsageError
-from xstage_tune.kept_run import DEVICE_KEY
+from xstage_tune.base.errors import UsageError
+from xstage_tune.experiments.emulation.request import request_from_keys
+from xstage_tune.experiments.emulation.result import EmulationResult, conclude
+from xstage_tune.launches.skeleton_figures import LaunchFigures
 from xstage_tune.store.facade import Store
+from xstage_tune.store.kept_run import DEVICE_KEY
 from xstage_tune.store.launches import SkeletonPoint, StoredLaunch
 from xstage_tune.store.models import Run
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pydantic import TypeAdapter, ValidationError
 
-from xstage_tune.devices.attention_profiles import Figures
-from xstage_tune.errors import UsageError
-from xstage_tune.kept_run import DEVICE_KEY
-from xstage_tune.profiling.prediction import predict
-from xstage_tune.profiling.request import request_from_keys
-from xstage_tune.profiling.result import Outcome, ProfileResult, conclude
+from xstage_tune.base.errors import UsageError
+from xstage_tune.experiments.timing.prediction import predict
+from xstage_tune.experiments.timing.request import request_from_keys
+from xstage_tune.experiments.timing.result import Outcome, ProfileResult, conclude
+from xstage_tune.families.attention_a2a.timing import Figures
 from xstage_tune.store.facade import Store
+from xstage_tune.store.kept_run import DEVICE_KEY
 from xstage_tune.store.launches import ProfilePoint, StoredLaunch
 from xstage_tune.store.models import Run
 

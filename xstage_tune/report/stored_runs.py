@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from xstage_tune.devices.attention_recording import PROFILE
-from xstage_tune.devices.burst_recording import CALIBRATION
-from xstage_tune.devices.skeleton_recording import EMULATION
-from xstage_tune.errors import UsageError
+from xstage_tune.base.errors import UsageError
+from xstage_tune.families.attention_a2a.recording import PROFILE
+from xstage_tune.launches.burst_recording import CALIBRATION
+from xstage_tune.launches.skeleton_recording import EMULATION
 from xstage_tune.store.facade import Store
 from xstage_tune.store.models import Run
 

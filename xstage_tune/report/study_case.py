@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from xstage_tune.configs.loader import config_from_keys
-from xstage_tune.configs.schema import AttentionConfig, KernelConfig, MegaMoeConfig
+from xstage_tune.families.attention_a2a.config import AttentionConfig
+from xstage_tune.families.config import KernelConfig
+from xstage_tune.families.config_files import config_from_keys
+from xstage_tune.families.megamoe.config import MegaMoeConfig
+from xstage_tune.families.megamoe.workload import MoeWorkload
+from xstage_tune.families.workload import Workload
 from xstage_tune.platforms.schema import PlatformProfile
 from xstage_tune.search.journal import studied_platform, studied_workload
 from xstage_tune.search.result import SearchResult
 from xstage_tune.search.unfinished import answer_of
 from xstage_tune.store.facade import Store
 from xstage_tune.store.models import Study
-from xstage_tune.workloads.schema import MoeWorkload, Workload
 
 WINNER = "winner"
 DEFAULT = "default"

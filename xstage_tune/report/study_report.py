@@ -6,11 +6,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from xstage_tune.audit.run import audit
-from xstage_tune.configs.schema import AttentionConfig
+from xstage_tune.base.number_format import duration, percent
+from xstage_tune.families.attention_a2a.config import AttentionConfig
+from xstage_tune.families.attention_a2a.workload import AttentionWorkload
 from xstage_tune.report.audit_tables import verdict_table
 from xstage_tune.report.comparison import comparison_table
 from xstage_tune.report.distribution import distribution_plate
-from xstage_tune.report.format import duration, percent
 from xstage_tune.report.history import cuts_table, history_plate
 from xstage_tune.report.operating_points import OperatingPoint, operating_plate
 from xstage_tune.report.page import Block, render_page
@@ -30,7 +31,6 @@ from xstage_tune.report.study_words import (
     workload_words,
 )
 from xstage_tune.report.timeline import activity_plate, timeline_plate
-from xstage_tune.workloads.schema import AttentionWorkload
 
 
 def render_study(study: StudyCase) -> str:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from xstage_tune.audit.prediction import VISIBILITY_LATENCY
-from xstage_tune.devices.kernels import EMULATION_ON
+from xstage_tune.base.number_format import byte_count, counted, duration, percent, rate
+from xstage_tune.estimates.schedule import VISIBILITY_LATENCY
+from xstage_tune.families.binding import family_of
+from xstage_tune.families.kernel_device import EMULATION_ON
+from xstage_tune.families.workload import Workload
 from xstage_tune.platforms import queries
 from xstage_tune.platforms.schema import PlatformProfile
-from xstage_tune.report.format import byte_count, duration, percent, rate
-from xstage_tune.workloads.routing import busiest_rank, local_tokens_per_expert
-from xstage_tune.workloads.schema import AttentionWorkload, MoeWorkload, Workload
 
 if TYPE_CHECKING:  # an audit also has its words here, and starts without what a study needs
     from xstage_tune.audit.run import Audit
@@ -44,10 +44,10 @@ def search_words(study: StudyCase) -> str:
     """How the answer was found."""
     result = study.result
     ties = len(result.ties)
-    tied = f"; {_counted(ties, 'other config')} cannot be told from it" if ties else ""
+    tied = f"; {counted(ties, 'other config')} cannot be told from it" if ties else ""
     how = f"{_ran(result.device)}; sampler {result.sampler}, seed {result.seed}"
     return (
-        f"{_counted(result.evaluations, 'config')} evaluated ({how}). Stopped: {result.stopped}{tied}. "
+        f"{counted(result.evaluations, 'config')} evaluated ({how}). Stopped: {result.stopped}{tied}. "
         f"Study {result.study_id}, begun {study.created_at[:16].replace('T', ' ')} UTC."
     )
 
@@ -56,13 +56,6 @@ def _ran(device: str) -> str:
     if device == "simulator":
         return "simulated"
     return device if device.startswith(EMULATION_ON) else f"measured on {device}"
-
-
-def remote_fraction(workload: Workload) -> float:
-    """Share of the bytes that leave the GPU."""
-    if isinstance(workload, MoeWorkload):
-        return workload.combine_remote_fraction
-    return workload.output_remote_fraction
 
 
 def other_gpu_words(platform: PlatformProfile, differences: str) -> str:
@@ -77,9 +70,7 @@ def latency_words() -> str:
 
 def workload_words(workload: Workload) -> str:
     """Shape, routing and remote share of a workload."""
-    if isinstance(workload, MoeWorkload):
-        return f"{workload.name}: {_layer_words(workload)}"
-    return f"{workload.name}: {_attention_words(workload)}"
+    return f"{workload.name}: {family_of(workload).sentence(workload)}"
 
 
 def platform_words(platform: PlatformProfile) -> str:
@@ -123,28 +114,3 @@ def _bound_words(result: SearchResult) -> str:
     within = percent(100 * result.above_bound)
     bound = duration(result.bound_ns)
     return f"No config of the space can be below {bound}, and the answer is within {within} of that."
-
-
-def _layer_words(layer: MoeWorkload) -> str:
-    tokens = local_tokens_per_expert(layer, busiest_rank(layer))
-    mean = layer.assignments / layer.ep_degree
-    return (
-        f"hidden {layer.hidden:,}, expert intermediate {layer.intermediate:,}, {layer.experts} experts, "
-        f"top-{layer.top_k}, {layer.precision}, {_counted(layer.ep_degree, 'rank')} of "
-        f"{_counted(layer.tokens_per_rank, 'token')}, "
-        f"{layer.routing.kind} routing. The busiest rank computes {_counted(int(tokens.sum()), 'row')}, "
-        f"{tokens.sum() / mean:.2f}x the mean, and {percent(100 * remote_fraction(layer), 1)} of its "
-        "Combine bytes leave the GPU."
-    )
-
-
-def _attention_words(workload: AttentionWorkload) -> str:
-    return (
-        f"{_counted(workload.tokens, 'token')}, {_counted(workload.heads, 'head')} of {workload.head_dim} "
-        f"over {_counted(workload.degree, 'rank')}, {workload.dtype}; "
-        f"{percent(100 * remote_fraction(workload), 1)} of the output leaves the GPU."
-    )
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

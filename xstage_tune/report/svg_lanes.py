@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from xml.etree import ElementTree as Xml
 
+from xstage_tune.base.number_format import duration
 from xstage_tune.report.figure import LanePanel
-from xstage_tune.report.format import duration
 from xstage_tune.report.scales import Scale, axis_scale
 from xstage_tune.report.svg_elements import add, text_width, write
 from xstage_tune.report.svg_plot import Box, along_x, bar_class, draw_x_axis

@@ -8,12 +8,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from xstage_tune.devices.simulator.traces import ISSUE_ROLE, occupancy, pipeline_spans, tensor_activity
+from xstage_tune.base.number_format import byte_count, duration, percent
+from xstage_tune.base.spans import SpanKind, SpanTable
 from xstage_tune.report.drawing import Drawing
 from xstage_tune.report.figure import Axis, Bars, Fill, Ints, Lane, LanePanel, Panel, Plate
-from xstage_tune.report.format import byte_count, duration, percent
 from xstage_tune.report.simulated import Case
-from xstage_tune.spans import SpanKind, SpanTable
+from xstage_tune.simulator.traces import ISSUE_ROLE, occupancy, pipeline_spans, tensor_activity
 
 _SHOWN_SMS = 3
 _TILES_IN_WINDOW = 12

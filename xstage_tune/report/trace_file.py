@@ -20,10 +20,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from xstage_tune.files import whole_file
+from xstage_tune.base.files import whole_file
+from xstage_tune.base.spans import SpanKind, SpanTable
 from xstage_tune.report.figure import Floats
 from xstage_tune.report.span_names import NAMES, TileKinds, name_numbers
-from xstage_tune.spans import SpanKind, SpanTable
 
 _PAUSE_NS = 10_000  # between launches, so that they can be told apart
 _LEAST_SPANS = 500  # of a launch: fewer are no two of every role of 132 SMs, and show no pattern

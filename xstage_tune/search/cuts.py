@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from xstage_tune.report.format import duration
+from xstage_tune.base.number_format import duration
 from xstage_tune.search.candidates import Candidates
 from xstage_tune.search.result import Cut
 from xstage_tune.search.space import Space

@@ -31,13 +31,13 @@ from collections.abc import Iterator
 import optuna
 from optuna.trial import TrialState
 
-from xstage_tune.configs.schema import KernelConfig
-from xstage_tune.devices.kernels import KernelDevice, KernelRun
-from xstage_tune.devices.tile_times import assumed_times
-from xstage_tune.errors import DeviceError, FindingError, RunInterrupted
-from xstage_tune.interrupts import held_back, stop_if_asked
-from xstage_tune.progress import Progress, phase
-from xstage_tune.report.format import duration
+from xstage_tune.base.errors import DeviceError, FindingError, RunInterrupted
+from xstage_tune.base.interrupts import held_back, stop_if_asked
+from xstage_tune.base.number_format import duration
+from xstage_tune.base.progress import Progress, phase
+from xstage_tune.families.binding import bind
+from xstage_tune.families.config import KernelConfig
+from xstage_tune.families.kernel_device import KernelDevice, KernelRun
 from xstage_tune.search.answer import SLOWER_MARGIN, choose_answer
 from xstage_tune.search.candidates import Candidates
 from xstage_tune.search.cuts import describe_cuts
@@ -47,7 +47,7 @@ from xstage_tune.search.ranking import rank_configs
 from xstage_tune.search.request import SearchRequest
 from xstage_tune.search.result import Outcome, SearchResult
 from xstage_tune.search.sampling import as_suggestions, make_sampler, suggest
-from xstage_tune.search.space import Space, config_of, params_of, violations_of
+from xstage_tune.search.space import Space, params_of, violations_of
 
 _DEFAULT_TRIALS = 100
 #: Evaluations that the ranking chooses before the sampler has its turns, every third from then on.
@@ -201,7 +201,7 @@ class _Search:
         """A config of the sampler's that is worth evaluating; None when it finds none."""
         for _ in range(_MOST_USELESS_ASKS):
             trial = self._study.ask()
-            config = config_of(suggest(trial, self._space.axes))
+            config = self._space.family.config_of(suggest(trial, self._space))
             index = self._space.index.get(config)
             if index is None:
                 self._prune_infeasible(config)
@@ -217,7 +217,7 @@ class _Search:
     def _prune_infeasible(self, config: KernelConfig) -> None:
         """Keep that the sampler proposed what cannot run, and which limit it breaks."""
         request = self._request
-        violations = violations_of(config, request.workload, request.platform, self._space.axes)
+        violations = violations_of(config, bind(request.workload, request.platform), self._space.axes)
         self._journal.write(config, "pruned", reason=violations[0].message)
 
     def _cut(self, index: int) -> bool:
@@ -266,7 +266,7 @@ class _Search:
         axes = self._space.axes
         self._study.enqueue_trial(as_suggestions(params_of(config), axes))
         trial = self._study.ask()
-        suggest(trial, axes)
+        suggest(trial, self._space)
         return trial
 
     def _evaluate(self, index: int, config: KernelConfig) -> None:
@@ -401,7 +401,7 @@ class _Search:
             failed=len(candidates.failed),
             cuts=describe_cuts(space, candidates),
             stopped=stopped,
-            assumed=assumed_times(answer.best.config, self._request.workload, self._request.platform),
+            assumed=bind(self._request.workload, self._request.platform).assumed(answer.best.config),
             no_default=self._no_default,
             failures=grouped((space.configs[i], reason) for i, reason in candidates.failed.items()),
             below_bound=len(below),

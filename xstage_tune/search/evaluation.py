@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
 
-from xstage_tune.configs.schema import KernelConfig
-from xstage_tune.devices.kernels import KernelDevice, KernelRun
-from xstage_tune.errors import RunInterrupted, StoreError, XStageError
-from xstage_tune.report.format import duration
-from xstage_tune.workloads.schema import Workload
+from xstage_tune.base.errors import RunInterrupted, StoreError, XStageError
+from xstage_tune.base.number_format import duration
+from xstage_tune.families.config import KernelConfig
+from xstage_tune.families.kernel_device import KernelDevice, KernelRun
+from xstage_tune.families.workload import Workload
 
 #: A latency below this part of its lower bound is taken for no time of this work. One that is below the bound
 #: but above this is kept: the bound rests on the platform's figures, which may be too low for the device.

@@ -7,23 +7,25 @@ from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any, Protocol
 
-import xstage_tune
-from xstage_tune.configs.loader import config_from_keys, config_keys
-from xstage_tune.configs.schema import KernelConfig
+from xstage_tune.base.errors import UsageError
+from xstage_tune.base.interrupts import held_back
+from xstage_tune.base.json_output import json_sha256
+from xstage_tune.base.profile_files import check_profile
+from xstage_tune.base.version import __version__
 from xstage_tune.devices.kernel_identity import kernel_sha256
-from xstage_tune.devices.kernels import EMULATION_ON
-from xstage_tune.errors import UsageError
-from xstage_tune.interrupts import held_back
+from xstage_tune.families.attention_a2a.workload import AttentionWorkload
+from xstage_tune.families.config import KernelConfig
+from xstage_tune.families.config_files import config_from_keys, config_keys
+from xstage_tune.families.kernel_device import EMULATION_ON
+from xstage_tune.families.megamoe.workload import MoeWorkload
+from xstage_tune.families.workload import Workload
 from xstage_tune.platforms.loader import load_platform
 from xstage_tune.platforms.schema import PlatformProfile
-from xstage_tune.profile_files import check_profile
-from xstage_tune.report.emit import json_sha256
 from xstage_tune.search.request import SearchRequest
 from xstage_tune.search.result import SearchResult, result_from_keys
 from xstage_tune.search.space import Space
 from xstage_tune.store.facade import Store
 from xstage_tune.store.models import Study, Trial
-from xstage_tune.workloads.schema import AttentionWorkload, MoeWorkload, Workload
 
 #: Key of a trial's ``verification`` that holds the whole result; its trial is the answer.
 _RESULT = "result"
@@ -172,7 +174,7 @@ def begin_study(
             "workload": request.workload.model_dump(mode="json", exclude_none=True),
             "platform": request.platform.model_dump(mode="json", exclude_none=True),
             "tolerance": request.tolerance,
-            "tool_version": xstage_tune.__version__,
+            "tool_version": __version__,
             "kernel_sha256": kernel_sha256(request.workload.kind, emulated=device.startswith(EMULATION_ON)),
             "trials": request.trials,
             "axes": {name: list(values) for name, values in space.axes.items()},

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from xstage_tune.devices.kernels import Objective
+from xstage_tune.families.kernel_device import Objective
+from xstage_tune.families.workload import Workload
 from xstage_tune.platforms.schema import PlatformProfile
 from xstage_tune.search.sampling import SamplerName
-from xstage_tune.workloads.schema import Workload
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any
 
-from xstage_tune.configs.loader import config_from_keys, config_keys
-from xstage_tune.configs.schema import KernelConfig
-from xstage_tune.errors import UsageError
+from xstage_tune.base.errors import UsageError
+from xstage_tune.families.config import KernelConfig
+from xstage_tune.families.config_files import config_from_keys, config_keys
 from xstage_tune.search.evaluation import FailureGroup
 
 

@@ -7,8 +7,9 @@ import warnings
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal
 
-from xstage_tune.errors import DeviceError
-from xstage_tune.search.space import CONDITIONAL, SCHEDULE, Params, Value
+from xstage_tune.base.errors import DeviceError
+from xstage_tune.families.family import Params, Value
+from xstage_tune.search.space import Space
 
 if TYPE_CHECKING:
     import optuna
@@ -49,12 +50,15 @@ def require_sampler(name: SamplerName) -> None:
         raise DeviceError("--sampler gp needs torch, which is not installed", "pip install torch")
 
 
-def suggest(trial: optuna.Trial, axes: Mapping[str, tuple[Value, ...]]) -> Params:
+def suggest(trial: optuna.Trial, space: Space) -> Params:
     """Ask for a value of each axis that applies: ordered axes by position, the others by category."""
     params: Params = {}
-    for name, values in axes.items():
-        if name in CONDITIONAL and params[SCHEDULE] != CONDITIONAL[name]:
-            continue
+    conditional = space.family.conditional_axes
+    for name, values in space.axes.items():
+        if name in conditional:
+            other, value = conditional[name]
+            if params[other] != value:
+                continue
         if _ordered(values):
             params[name] = values[trial.suggest_int(name, 0, len(values) - 1)]
         else:

@@ -13,11 +13,14 @@ from dataclasses import asdict, dataclass, fields
 from statistics import geometric_mean, median
 from typing import Any
 
-from xstage_tune.configs.defaults import interleaved_config
-from xstage_tune.devices.kernels import KernelDevice, KernelRun
-from xstage_tune.errors import RunInterrupted
+from xstage_tune.base.errors import RunInterrupted
+from xstage_tune.base.progress import Progress
+from xstage_tune.families.kernel_device import KernelDevice, KernelRun
+from xstage_tune.families.megamoe.family import FAMILY
+from xstage_tune.families.megamoe.paper import PAPER_MOE_MODELS, PAPER_TOKENS_PER_RANK
+from xstage_tune.families.megamoe.workload import MoeWorkload, Precision, Routing
+from xstage_tune.families.workload_files import load_workload
 from xstage_tune.platforms.schema import PlatformProfile
-from xstage_tune.progress import Progress
 from xstage_tune.search.driver import NoProgress, run_search
 from xstage_tune.search.evaluation import evaluate
 from xstage_tune.search.journal import begin_study
@@ -27,9 +30,6 @@ from xstage_tune.search.sampling import SamplerName
 from xstage_tune.search.space import build_space
 from xstage_tune.store.facade import Store
 from xstage_tune.store.provenance import new_id
-from xstage_tune.workloads.loader import load_workload
-from xstage_tune.workloads.paper import PAPER_MOE_MODELS, PAPER_TOKENS_PER_RANK
-from xstage_tune.workloads.schema import MoeWorkload, Precision, Routing
 
 _PRECISIONS: tuple[Precision, ...] = ("w4a8", "w8a8")
 _ROUTINGS = {"balanced": Routing(), "skewed": Routing(kind="zipf", alpha=1.0, seed=0)}
@@ -215,7 +215,7 @@ def _row(
     device: KernelDevice,
     result: SearchResult,
 ) -> SuiteRow:
-    config = interleaved_config(workload, platform)
+    config = FAMILY.bind(workload, platform).with_schedule("interleaved")
     run = evaluate(device, workload, config, _REPEATS, least_ns=0.0)
     interleaved = Outcome(config, run.latency_ns, run.latency_ns) if isinstance(run, KernelRun) else None
     # A search of few trials may not have come to what the suite compares it with.

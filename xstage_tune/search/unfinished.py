@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from xstage_tune.devices.kernels import Objective
-from xstage_tune.devices.tile_times import assumed_times
-from xstage_tune.errors import UsageError
+from xstage_tune.base.errors import UsageError
+from xstage_tune.families.binding import bind
+from xstage_tune.families.kernel_device import Objective
 from xstage_tune.platforms.schema import PlatformProfile
 from xstage_tune.search.answer import choose_answer
 from xstage_tune.search.candidates import Candidates
@@ -90,7 +90,7 @@ def _best_so_far(store: Store, study: Study, platform: PlatformProfile) -> Searc
         failed=len(failed),
         cuts=describe_cuts(space, candidates),
         stopped=f"unfinished: {state}",
-        assumed=assumed_times(answer.best.config, workload, platform),
+        assumed=bind(workload, platform).assumed(answer.best.config),
         no_default=no_default,
         failures=grouped(failed.items()),
         below_bound=len(below),

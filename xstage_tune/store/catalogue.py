@@ -9,7 +9,7 @@ from typing import Any, Literal
 from sqlalchemy import Text, and_, cast, func, select
 from sqlalchemy.orm import Session
 
-from xstage_tune.errors import UsageError
+from xstage_tune.base.errors import UsageError
 from xstage_tune.store.database import Database
 from xstage_tune.store.models import Chunk, Export, Fit, Launch, Run, Study, StudyHolder, Trial
 from xstage_tune.store.process import has_ended

@@ -12,8 +12,8 @@ from sqlalchemy import URL, Pool, create_engine
 from sqlalchemy.exc import DBAPIError, OperationalError, SQLAlchemyError
 from sqlalchemy.orm import Session
 
-from xstage_tune.errors import StoreError
-from xstage_tune.interrupts import held_back
+from xstage_tune.base.errors import StoreError
+from xstage_tune.base.interrupts import held_back
 from xstage_tune.store.dialects import WRITE_OPTION, configure_sqlite, explain, read_only_url
 from xstage_tune.store.location import Location
 

@@ -15,7 +15,7 @@ from urllib.parse import quote
 from sqlalchemy import URL, Connection, Dialect, Engine, Float, event, text
 from sqlalchemy.engine.interfaces import DBAPIConnection
 
-from xstage_tune.errors import StoreError
+from xstage_tune.base.errors import StoreError
 from xstage_tune.store.location import network_file_system
 
 _log = logging.getLogger(__name__)

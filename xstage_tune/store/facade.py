@@ -9,8 +9,8 @@ from typing import Any, Self
 
 from sqlalchemy import select
 
-from xstage_tune.devices.base import DeviceDescription
-from xstage_tune.errors import UsageError
+from xstage_tune.base.errors import UsageError
+from xstage_tune.launches.device import DeviceDescription
 from xstage_tune.store import catalogue, health, removal
 from xstage_tune.store.database import Database
 from xstage_tune.store.launches import StoredLaunch, stored_launch

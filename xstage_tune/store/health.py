@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from xstage_tune.errors import StoreError
-from xstage_tune.store.chunks import ChunkError
+from xstage_tune.base.chunks import ChunkError
+from xstage_tune.base.errors import StoreError
 from xstage_tune.store.database import Database
 from xstage_tune.store.dialects import integrity_problems, size_bytes
 from xstage_tune.store.launches import decode_chunk, launch_place

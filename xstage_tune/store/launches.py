@@ -10,23 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import func, select
 
-from xstage_tune.configs.attention_budget import staged_rows
-from xstage_tune.configs.loader import config_keys
-from xstage_tune.devices.attention_profiles import STORE_LOCALLY, Implementation, ProfileLaunch
-from xstage_tune.devices.base import (
-    BurstPoint,
-    BurstRun,
-    GpuState,
-    LaunchInfo,
-    StoreFlavour,
-    StorePath,
-    Verification,
-)
-from xstage_tune.devices.skeletons import SkeletonRun
-from xstage_tune.errors import StoreError
-from xstage_tune.spans import SpanTable
-from xstage_tune.store import chunks
-from xstage_tune.store.chunks import ChunkError
+from xstage_tune.base import chunks
+from xstage_tune.base.chunks import ChunkError
+from xstage_tune.base.errors import StoreError
+from xstage_tune.base.fabric import StoreFlavour, StorePath
+from xstage_tune.base.spans import SpanTable
+from xstage_tune.families.attention_a2a.budget import staged_rows
+from xstage_tune.families.attention_a2a.timing import STORE_LOCALLY, Implementation, ProfileLaunch
+from xstage_tune.families.config_files import config_keys
+from xstage_tune.launches.device import BurstPoint, BurstRun, GpuState, LaunchInfo, Verification
+from xstage_tune.launches.skeletons import SkeletonRun
 from xstage_tune.store.database import Database
 from xstage_tune.store.models import Chunk, Launch
 

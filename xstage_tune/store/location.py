@@ -10,8 +10,8 @@ from pathlib import Path
 from sqlalchemy import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
-from xstage_tune.errors import StoreError, UsageError
-from xstage_tune.user_folders import data_folder, expanded
+from xstage_tune.base.errors import StoreError, UsageError
+from xstage_tune.base.user_folders import data_folder, expanded
 
 LOCATION_VARIABLE = "XSTAGE_STORE"
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from sqlalchemy import Column, Connection, MetaData, String, Table, inspect, select
 
-from xstage_tune import assets
-from xstage_tune.errors import StoreError
+from xstage_tune.base import assets
+from xstage_tune.base.errors import StoreError
 from xstage_tune.store.database import Database, no_store
 from xstage_tune.store.dialects import VERSION_TABLE as VERSION_TABLE  # the migrations take it from here
 from xstage_tune.store.dialects import lock_schema

@@ -167,7 +167,7 @@ class Launch(Base):
 
 
 class Chunk(Base):
-    """The spans or the lanes of one launch on one rank, packed (see :mod:`xstage_tune.store.chunks`)."""
+    """The spans or the lanes of one launch on one rank, packed (see :mod:`xstage_tune.base.chunks`)."""
 
     __tablename__ = "chunk"
     __table_args__ = (UniqueConstraint("launch_id", "rank", "kind"), _one_of("kind", CHUNK_KINDS))

@@ -10,8 +10,8 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
-from xstage_tune.devices.base import DeviceDescription
-from xstage_tune.provenance import installed_version
+from xstage_tune.base.provenance import installed_version
+from xstage_tune.launches.device import DeviceDescription
 
 
 def utc_now() -> str:

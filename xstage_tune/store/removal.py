@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
 
-from xstage_tune.errors import StoreError
+from xstage_tune.base.errors import StoreError
 from xstage_tune.store.catalogue import no_entry
 from xstage_tune.store.database import Database
 from xstage_tune.store.models import Environment, Run, Study, StudyHolder

@@ -10,14 +10,14 @@ from sqlalchemy import select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from xstage_tune import __version__
-from xstage_tune.devices.attention_profiles import ProfileLaunch
-from xstage_tune.devices.base import BurstRun, DeviceDescription
-from xstage_tune.devices.skeletons import SkeletonRun
-from xstage_tune.errors import StoreError, XStageError
-from xstage_tune.interrupts import stopped_by
-from xstage_tune.provenance import git_state
-from xstage_tune.spans import SpanTable
+from xstage_tune.base.errors import StoreError, XStageError
+from xstage_tune.base.interrupts import stopped_by
+from xstage_tune.base.provenance import git_state
+from xstage_tune.base.spans import SpanTable
+from xstage_tune.base.version import __version__
+from xstage_tune.families.attention_a2a.timing import ProfileLaunch
+from xstage_tune.launches.device import BurstRun, DeviceDescription
+from xstage_tune.launches.skeletons import SkeletonRun
 from xstage_tune.store.database import Database
 from xstage_tune.store.launches import (
     SkeletonPoint,

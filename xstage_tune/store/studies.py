@@ -15,7 +15,7 @@ from typing import Any
 from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
-from xstage_tune.errors import StoreError, UsageError
+from xstage_tune.base.errors import StoreError, UsageError
 from xstage_tune.store.database import Database
 from xstage_tune.store.models import Export, Study, StudyHolder, Trial
 from xstage_tune.store.process import can_be_seen, current_process, has_ended

@@ -1,0 +1,81 @@
+"""CUDA driver calls with their status turned into errors, and kernel launches."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+from cuda.bindings import driver
+from cuda.core import Device, Kernel, Stream
+from numpy.typing import NDArray
+
+from xstage_tune.base.errors import DeviceError
+
+
+def check(result: tuple[Any, ...], action: str) -> Any:
+    """Value of a driver call, or a :class:`DeviceError` saying what ``action`` failed and how."""
+    status, *values = result
+    if status != driver.CUresult.CUDA_SUCCESS:
+        _, text = driver.cuGetErrorString(status)
+        explanation = text.decode() if isinstance(text, bytes) else "unknown error"
+        raise DeviceError(
+            f"cannot {action}: {status.name} ({explanation})", "xstage-tune doctor --device cuda"
+        )
+    if not values:
+        return None
+    return values[0] if len(values) == 1 else tuple(values)
+
+
+def launch(
+    kernel: Kernel,
+    stream: Stream,
+    *,
+    grid: tuple[int, int],
+    threads: int,
+    shared_bytes: int,
+    arguments: NDArray[np.void] | NDArray[np.uint64],
+    cooperative: bool,
+) -> None:
+    """Launch a kernel whose one parameter is a struct given as a one-row array of its layout.
+
+    ``cooperative`` makes the driver refuse a grid that cannot be resident as a whole.
+    """
+    parameters = np.array([arguments.ctypes.data], dtype=np.uint64)
+    shape = (grid[0], grid[1], 1, threads, 1, 1, shared_bytes)
+    function = driver.CUfunction(int(kernel.handle))
+    handle = driver.CUstream(int(stream.handle))
+    if cooperative:
+        status = driver.cuLaunchCooperativeKernel(function, *shape, handle, parameters.ctypes.data)
+    else:
+        status = driver.cuLaunchKernel(function, *shape, handle, parameters.ctypes.data, 0)
+    check(status, "launch a kernel")
+
+
+def allow_shared_memory(kernel: Kernel, shared_bytes: int, device: Device) -> None:
+    """Let a kernel be launched with ``shared_bytes`` of dynamic shared memory, beyond the default 48 KiB."""
+    attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+    handle = driver.CUkernel(int(kernel.handle))
+    status = driver.cuKernelSetAttribute(attribute, shared_bytes, handle, driver.CUdevice(device.device_id))
+    check(status, f"allow a kernel {shared_bytes} bytes of shared memory")
+
+
+def synchronize(stream: Stream, timeout_s: float, action: str) -> None:
+    """Wait for a stream, at most ``timeout_s``.
+
+    Raises:
+        DeviceError: the work failed or did not end in time. A kernel that hangs cannot be stopped from its
+            own process, so the caller should give up the device.
+    """
+    handle = driver.CUstream(int(stream.handle))
+    deadline = time.monotonic() + timeout_s
+    while True:
+        (status,) = driver.cuStreamQuery(handle)
+        if status != driver.CUresult.CUDA_ERROR_NOT_READY:
+            check((status,), action)
+            return
+        if time.monotonic() > deadline:
+            raise DeviceError(
+                f"{action} did not end within {timeout_s:.1f} s", "check the GPU with nvidia-smi"
+            )
+        time.sleep(20e-6)

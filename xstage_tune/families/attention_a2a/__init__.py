@@ -1,0 +1,1 @@
+"""FlashAttention whose output tiles leave as the Ulysses All-to-All."""

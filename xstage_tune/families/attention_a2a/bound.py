@@ -1,0 +1,116 @@
+"""The fused attention for one workload on one platform."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import get_args
+
+from xstage_tune.families.advice import Action
+from xstage_tune.families.attention_a2a.advice import attention_actions
+from xstage_tune.families.attention_a2a.budget import (
+    BUILT_KV_SPLITS,
+    SPLIT_TIMES_LIMIT,
+    attention_budgets,
+    attention_rules,
+)
+from xstage_tune.families.attention_a2a.config import AttentionConfig, TileOrder
+from xstage_tune.families.attention_a2a.defaults import attention_config, default_candidates
+from xstage_tune.families.attention_a2a.estimate import AttentionEstimate, estimate_attention
+from xstage_tune.families.attention_a2a.floors import attention_floors
+from xstage_tune.families.attention_a2a.launch import attention_launch
+from xstage_tune.families.attention_a2a.load import attention_load
+from xstage_tune.families.attention_a2a.ranking import predict_attention
+from xstage_tune.families.attention_a2a.tile_times import scaled_from
+from xstage_tune.families.attention_a2a.workload import AttentionWorkload
+from xstage_tune.families.budget import Budget, Violation
+from xstage_tune.families.family import Axes, BoundFamily, Judged, Value, Variants
+from xstage_tune.families.launch import FusedLaunch, GivenTimes
+
+
+class BoundAttention(BoundFamily[AttentionWorkload, AttentionConfig]):
+    """See :class:`~xstage_tune.families.family.BoundFamily`."""
+
+    def budgets(self, config: AttentionConfig) -> tuple[Budget, ...]:
+        """Shared memory, and where scores and output accumulate."""
+        return attention_budgets(config, self.workload, self.architecture, self.compute)
+
+    def rules(self, config: AttentionConfig) -> Iterator[Violation]:
+        """Of shape, of what is built, and of what is measured."""
+        yield from attention_rules(config, self.workload, self.architecture)
+        if config.kv_splits > 1 and all(tile.split is None for tile in self.compute.attention):
+            yield Violation(
+                SPLIT_TIMES_LIMIT,
+                f"platform '{self.platform.name}' has no compute.attention tile with split times",
+            )
+
+    def default_candidates(self) -> Sequence[AttentionConfig]:
+        """As FlashAttention does."""
+        return default_candidates(self.platform)
+
+    def heuristics(self) -> dict[str, AttentionConfig]:
+        """FlashAttention-3's 128x176 tile where it fits."""
+        wide = attention_config(128, 176, self.platform)
+        return {"fa3-tile": wide} if self.check(wide).feasible else {}
+
+    def axes(self) -> Axes:
+        """Tiles, depths, where an output waits, and the order of tiles."""
+        return {
+            # First, so that of configs that are expected to be equal those that split nothing come first.
+            "kv_splits": BUILT_KV_SPLITS.get(self.architecture.name, (1,)),
+            "block_m": (64, 128, 192, 256),
+            "block_n": (64, 80, 96, 112, 128, 144, 160, 176, 192, 256),
+            "kv_stages": (2, 3, 4),
+            "output_staging": ("alias-q", "alias-v", "dedicated-x1", "dedicated-x2"),
+            "tile_order": get_args(TileOrder),
+        }
+
+    def variants(self, axes: Mapping[str, tuple[Value, ...]]) -> Iterator[Variants[AttentionConfig]]:
+        """Each combination by itself."""
+        for values in itertools.product(*axes.values()):
+            config = AttentionConfig.model_validate(dict(zip(axes, values, strict=True)))
+            yield Variants(config, (config,))
+
+    def tiles(self, config: AttentionConfig) -> int:
+        """Output tiles; those that CTAs share, once for each CTA."""
+        rounds = -(-self.workload.tokens // config.block_m)
+        return self.workload.local_heads * rounds * config.kv_splits
+
+    def launch(
+        self,
+        config: AttentionConfig,
+        given: GivenTimes | None = None,
+        *,
+        dependencies: bool = True,  # noqa: ARG002 - its tiles wait for none
+    ) -> FusedLaunch:
+        """On rank 0."""
+        return attention_launch(config, self.workload, self.platform, given or GivenTimes())
+
+    def judge(self) -> Callable[[AttentionConfig], Judged]:
+        """Configs of equal loads and tile orders are twins."""
+
+        def judge(config: AttentionConfig) -> Judged:
+            load = attention_load(config, self.workload, self.platform)
+            return Judged(attention_floors(load), predict_attention(load), (load, config.tile_order))
+
+        return judge
+
+    def estimate(
+        self,
+        config: AttentionConfig,
+        given: GivenTimes | None = None,  # noqa: ARG002 - sigma is the platform's
+    ) -> AttentionEstimate:
+        """Equations 17 to 21."""
+        return estimate_attention(self.workload, self.platform, config)
+
+    def advice(self, config: AttentionConfig, estimate: AttentionEstimate) -> tuple[Action, ...]:
+        """Longer sequences, smaller bursts, fewer producers."""
+        return attention_actions(self.workload, config, estimate, lambda other: self.check(other).feasible)
+
+    def depth(self, config: AttentionConfig) -> int:
+        """KV stages."""
+        return config.kv_stages
+
+    def scaled_from(self, config: AttentionConfig) -> str | None:
+        """The platform's nearest measured tile."""
+        return scaled_from(config, self.workload, self.platform)

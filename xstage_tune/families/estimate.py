@@ -1,0 +1,76 @@
+"""What closed forms say of a config: its bursts, each schedule, and the words to read beside them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from xstage_tune.base.number_format import duration
+from xstage_tune.estimates.bursts import BurstTerms
+from xstage_tune.estimates.figures import Figure
+from xstage_tune.estimates.schedule import SchedulePrediction
+
+Show = Callable[[float], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """A number of an estimate, by the name that the field has for it, and how it is printed."""
+
+    figure: Figure
+    name: str
+    show: Show
+
+
+class Estimate(ABC):
+    """The estimate of one config of any family."""
+
+    __slots__ = ()
+
+    if TYPE_CHECKING:  # a field of each family's own
+
+        @property
+        def burst(self) -> BurstTerms:
+            """Its bursts, with all producers aligned."""
+            ...
+
+    @property
+    @abstractmethod
+    def schedules(self) -> Mapping[str, SchedulePrediction]:
+        """What each schedule that is compared does with the bursts, by its name."""
+
+    @property
+    @abstractmethod
+    def audited(self) -> str:
+        """The config's own, of :attr:`schedules`."""
+
+    @property
+    def starved(self) -> bool:
+        """Whether its order lets tiles catch up with those they wait for, so that bursts re-concentrate."""
+        return False
+
+    @property
+    def kernel_ends_when_issued(self) -> bool:
+        """Whether the predictions go until the last store is issued, so that a residual counts from there."""
+        return False
+
+    @abstractmethod
+    def quantities(self) -> Mapping[str, Quantity]:
+        """What it rests on beside the burst, by stable keys."""
+
+    def remarks(self) -> Iterator[tuple[str, str]]:
+        """What stands below the bounds of the design test: a head and a sentence each."""
+        return iter(())
+
+    def notes(self) -> Iterator[str]:
+        """What stands below the predictions."""
+        yield (
+            "sender-visible: the kernel ends when its last burst has drained, up to "
+            f"{duration(self.burst.drain_ns.value)} later"
+        )
+
+    def footnotes(self) -> Iterator[str]:
+        """What stands below those."""
+        return iter(())

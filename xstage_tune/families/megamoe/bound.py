@@ -1,0 +1,168 @@
+"""The fused MoE kernel for one layer on one platform."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xstage_tune.families.advice import Action
+from xstage_tune.families.budget import Budget, Violation
+from xstage_tune.families.family import Axes, BoundFamily, Judged, Value, Variants
+from xstage_tune.families.floors import Floors
+from xstage_tune.families.launch import FusedLaunch, GivenTimes
+from xstage_tune.families.megamoe.advice import moe_actions
+from xstage_tune.families.megamoe.axes import CONDITIONAL, SCHEDULE
+from xstage_tune.families.megamoe.budget import OPERAND_SWIZZLE_BYTES, megamoe_budgets, megamoe_rules
+from xstage_tune.families.megamoe.config import MegaMoeConfig, Schedule
+from xstage_tune.families.megamoe.defaults import base_candidates, schedule_of_kind
+from xstage_tune.families.megamoe.estimate import MoeEstimate, estimate_moe
+from xstage_tune.families.megamoe.estimate_times import given_times
+from xstage_tune.families.megamoe.floors import moe_floors
+from xstage_tune.families.megamoe.launch import moe_launch
+from xstage_tune.families.megamoe.load import MoeLoad, moe_load
+from xstage_tune.families.megamoe.ranking import predict_moe
+from xstage_tune.families.megamoe.routing import busiest_rank, local_tokens_per_expert
+from xstage_tune.families.megamoe.tiling import padded_columns, padded_depth
+from xstage_tune.families.megamoe.workload import MoeWorkload
+from xstage_tune.families.prediction import Prediction
+
+_LEADS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+
+
+class BoundMegaMoe(BoundFamily[MoeWorkload, MegaMoeConfig]):
+    """See :class:`~xstage_tune.families.family.BoundFamily`."""
+
+    @cached_property
+    def tokens_per_expert(self) -> NDArray[np.int64]:
+        """``[local_experts]`` tokens of the rank that receives most, which sets the layer's time."""
+        return local_tokens_per_expert(self.workload, busiest_rank(self.workload))
+
+    def budgets(self, config: MegaMoeConfig) -> tuple[Budget, ...]:
+        """Shared memory, where the accumulators live, and threads."""
+        return megamoe_budgets(config, self.workload, self.architecture, self.compute)
+
+    def rules(self, config: MegaMoeConfig) -> Iterator[Violation]:
+        """Of shape."""
+        return megamoe_rules(config, self.workload, self.architecture)
+
+    def default(self) -> MegaMoeConfig:
+        """The expert-wave schedule that the paper compares with, with DeepGEMM's static choices.
+
+        A wave has the fewest experts whose Linear-1 tiles fill all SMs twice, rounded up to a divisor of the
+        local experts.
+        """
+        return self.with_schedule("wave")
+
+    def with_schedule(self, kind: Any) -> MegaMoeConfig:
+        """The default's tiles under a schedule of a kind, with its usual parameter.
+
+        Raises:
+            UsageError: as :meth:`default`.
+        """
+        base = self.first_feasible(self.default_candidates())
+        schedule = schedule_of_kind(kind, base, self.workload, self.platform)
+        return base.model_copy(update={"schedule": schedule})
+
+    def default_candidates(self) -> Sequence[MegaMoeConfig]:
+        """The tiles of which the default takes the first that fit."""
+        return base_candidates(self.workload, self.platform)
+
+    def heuristics(self) -> dict[str, MegaMoeConfig]:
+        """The default's tiles under DeepGEMM's schedule, and under that of its open Hopper change."""
+        return {kind: self.with_schedule(kind) for kind in ("alternating", "clamped-lag")}
+
+    def axes(self) -> Axes:
+        """Tiles, depths and schedules with their parameters."""
+        swizzled = int(OPERAND_SWIZZLE_BYTES / self.workload.activation_bytes)
+        step = self.architecture.mma_n_step
+        experts = self.workload.local_experts
+        return {
+            "block_m": tuple(m for m in (16, 32, 64, 96, 128, 192, 256) if m % step == 0),
+            "block_n": (64, 128, 192, 256),
+            "block_k": (swizzled, 2 * swizzled),
+            "pipeline_stages": (2, 3, 4, 6, 8),
+            "staging_depth": (1, 2, 3, 4),
+            "epilogue_warps": (4, 8),
+            SCHEDULE: ("wave", "interleaved", "alternating", "clamped-lag"),
+            "experts_per_wave": tuple(n for n in range(1, experts + 1) if experts % n == 0),
+            "lead_rows": _LEADS,
+        }
+
+    def variants(self, axes: Mapping[str, tuple[Value, ...]]) -> Iterator[Variants[MegaMoeConfig]]:
+        """A tile under every schedule: what it takes of an SM is the same."""
+        schedules = tuple(_schedules(axes))
+        names = [name for name in axes if name != SCHEDULE and name not in CONDITIONAL]
+        for values in itertools.product(*(axes[name] for name in names)):
+            keys: dict[str, Any] = dict(zip(names, values, strict=True))
+            tile = MegaMoeConfig.model_validate(keys | {SCHEDULE: schedules[0]})
+            yield Variants(tile, [tile.model_copy(update={SCHEDULE: schedule}) for schedule in schedules])
+
+    def needless(self, config: MegaMoeConfig, axes: Mapping[str, tuple[Value, ...]]) -> Iterator[Violation]:
+        """Partial tiles are searched only along a side that no value of its axis divides."""
+        for axis, value in (("block_n", config.block_n), ("block_k", config.block_k)):
+            reason = self._padding(axis, value)
+            if reason and not all(self._padding(axis, int(other)) for other in axes[axis]):
+                yield Violation("divisibility", reason)
+
+    def _padding(self, axis: str, value: int) -> str:
+        if axis == "block_k":
+            return padded_depth(value, self.workload)
+        return padded_columns(value, self.workload, self.architecture)
+
+    def tiles(self, config: MegaMoeConfig) -> int:
+        """Of both layers, of the rank that receives most."""
+        shapes = (self.workload.linear1_shape, self.workload.linear2_shape)
+        row_tiles = sum(-(-columns // config.block_n) for columns, _ in shapes)
+        return int((-(-self.tokens_per_expert // config.block_m)).sum()) * row_tiles
+
+    def launch(
+        self, config: MegaMoeConfig, given: GivenTimes | None = None, *, dependencies: bool = True
+    ) -> FusedLaunch:
+        """On the rank that receives most."""
+        return moe_launch(config, self.workload, self.platform, given or GivenTimes(), dependencies)
+
+    def judge(self) -> Callable[[MegaMoeConfig], Judged]:
+        """Loads are shared by all schedules of a tile, predictions by all tiles of equal loads."""
+        loads: dict[Hashable, tuple[MoeLoad, Floors]] = {}
+        predictions: dict[Hashable, Prediction] = {}
+
+        def judge(config: MegaMoeConfig) -> Judged:
+            tile = (
+                config.block_m, config.block_n, config.block_k, config.pipeline_stages,
+                config.staging_depth, config.epilogue_warps, config.store_flavour,
+            )  # fmt: skip
+            if tile not in loads:
+                load = moe_load(config, self.workload, self.platform)
+                loads[tile] = load, moe_floors(load)
+            load, floors = loads[tile]
+            shared = (load.slots, load.linear1, load.linear2, load.capacity_bytes)
+            key = (config.schedule, config.block_m, *shared)
+            if key not in predictions:
+                predictions[key] = predict_moe(load, config.schedule)
+            return Judged(floors, predictions[key], key)
+
+        return judge
+
+    def estimate(self, config: MegaMoeConfig, given: GivenTimes | None = None) -> MoeEstimate:
+        """Equations 11 to 16."""
+        return estimate_moe(self.workload, self.platform, config, given_times(given))
+
+    def advice(self, config: MegaMoeConfig, estimate: MoeEstimate) -> tuple[Action, ...]:
+        """To interleave, or with a longer lead; smaller bursts, fewer producers."""
+        return moe_actions(config, estimate, lambda other: self.check(other).feasible)
+
+    def depth(self, config: MegaMoeConfig) -> int:
+        """Pipeline stages."""
+        return config.pipeline_stages
+
+
+def _schedules(axes: Mapping[str, tuple[Value, ...]]) -> Iterator[Schedule]:
+    for kind in axes[SCHEDULE]:
+        parameter = next((name for name, of in CONDITIONAL.items() if of == kind), None)
+        for value in axes[parameter] if parameter else (None,):
+            yield Schedule.model_validate({"kind": kind} | ({parameter: value} if parameter else {}))

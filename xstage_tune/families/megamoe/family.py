@@ -1,0 +1,104 @@
+"""The fused MoE layer, as a family."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from xstage_tune.base.errors import UsageError
+from xstage_tune.families.family import Family, Params
+from xstage_tune.families.megamoe.axes import CONDITIONAL, PLACEMENT, SCHEDULE
+from xstage_tune.families.megamoe.config import MegaMoeConfig
+from xstage_tune.families.megamoe.histogram import read_histogram
+from xstage_tune.families.megamoe.workload import MoeWorkload
+from xstage_tune.platforms.schema import PlatformProfile
+
+if TYPE_CHECKING:
+    from xstage_tune.families.megamoe.bound import BoundMegaMoe
+
+
+class MegaMoeFamily(Family[MoeWorkload, MegaMoeConfig]):
+    """See :class:`~xstage_tune.families.family.Family`."""
+
+    workload_kind = "moe"
+    config_kind = "megamoe"
+    workload_model = MoeWorkload
+    config_model = MegaMoeConfig
+    template_heading = (
+        "A fused MoE layer, for xstage-tune. The values are examples: put in those of your layer."
+    )
+    conditional_axes: ClassVar = {name: (SCHEDULE, kind) for name, kind in CONDITIONAL.items()}
+
+    def bind(self, workload: MoeWorkload, platform: PlatformProfile) -> BoundMegaMoe:
+        """See :class:`~xstage_tune.families.family.Family`."""
+        from xstage_tune.families.megamoe.bound import BoundMegaMoe  # a lookup needs none of it
+
+        return BoundMegaMoe(workload, platform)
+
+    def prepare_workload(self, data: dict[str, Any], origin: str) -> None:
+        """Replace ``routing.file`` by what it holds.
+
+        Raises:
+            UsageError: there is a histogram too, or the file cannot be read.
+        """
+        routing = data.get("routing")
+        if not isinstance(routing, dict) or "file" not in routing:
+            return
+        if "histogram" in routing or not isinstance(routing["file"], str):
+            raise UsageError(f"{origin}: routing takes either a histogram or the path of one as 'file'")
+        routing["histogram"] = read_histogram(Path(routing.pop("file")))
+
+    def params_of(self, config: MegaMoeConfig) -> Params:
+        """The schedule's kind and parameter are axes beside the others."""
+        params: Params = {
+            name: value
+            for name, value in config.model_dump(exclude={"kind", SCHEDULE}).items()
+            if value is not None
+        }
+        params[SCHEDULE] = config.schedule.kind
+        for name in CONDITIONAL:
+            value = getattr(config.schedule, name)
+            if value is not None:
+                params[name] = value
+        if config.schedule.placement != "even":
+            params[PLACEMENT] = config.schedule.placement
+        return params
+
+    def config_of(self, params: Mapping[str, Any]) -> MegaMoeConfig:
+        """See :meth:`params_of`."""
+        keys = dict(params)
+        of_schedule = [name for name in (*CONDITIONAL, PLACEMENT) if name in keys]
+        schedule = {"kind": keys.pop(SCHEDULE)} | {name: keys.pop(name) for name in of_schedule}
+        return MegaMoeConfig.model_validate(keys | {SCHEDULE: schedule})
+
+    def shape_words(self, workload: MoeWorkload) -> str:
+        """See :mod:`~xstage_tune.families.megamoe.words`."""
+        from xstage_tune.families.megamoe import words
+
+        return words.shape_words(workload)
+
+    def facts(self, workload: MoeWorkload) -> list[tuple[str, str]]:
+        """See :mod:`~xstage_tune.families.megamoe.words`."""
+        from xstage_tune.families.megamoe import words
+
+        return words.facts(workload)
+
+    def derived(self, workload: MoeWorkload) -> dict[str, object]:
+        """See :mod:`~xstage_tune.families.megamoe.words`."""
+        from xstage_tune.families.megamoe import words
+
+        return words.derived(workload)
+
+    def sentence(self, workload: MoeWorkload) -> str:
+        """See :mod:`~xstage_tune.families.megamoe.words`."""
+        from xstage_tune.families.megamoe import words
+
+        return words.sentence(workload)
+
+    def tokens_words(self, workload: MoeWorkload) -> str:
+        """Of each rank."""
+        return f"{workload.tokens_per_rank:,} per rank"
+
+
+FAMILY = MegaMoeFamily()

@@ -1,0 +1,1 @@
+"""Launches of every kind, the devices that run them, and their recordings and replay."""

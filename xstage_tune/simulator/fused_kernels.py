@@ -1,0 +1,110 @@
+"""Fused kernels on the event simulator: one rank's launch, the one that sets the layer's time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+
+from xstage_tune.families.binding import fused_launch
+from xstage_tune.families.config import KernelConfig
+from xstage_tune.families.kernel_device import KernelRun
+from xstage_tune.families.tile_times import local_store_bytes_per_ns
+from xstage_tune.families.workload import Workload
+from xstage_tune.launches.streams import Floats, Streams
+from xstage_tune.platforms.latencies import COMPLETION_LATENCY_NS, RAISE_NS, SIGNAL_NS
+from xstage_tune.platforms.schema import PlatformProfile
+from xstage_tune.simulator.drain import DrainModel, drain_model
+from xstage_tune.simulator.pipeline import PipelineConfig, PipelineRun, simulate
+
+# CTAs of a launch begin up to a microsecond apart, which is what desynchronises them (seen on an H200).
+_START_JITTER_NS = 1000.0
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """A config made ready to simulate.
+
+    Args:
+        streams: the tiles of each SM.
+        local_bytes: ``[n]`` what each tile stores to the GPU's own memory; their time is in ``streams``.
+        drain: the path.
+        staging_slots: S.
+        load_cover_ns: how long a mainloop goes on while its loads wait behind its SM's stores.
+    """
+
+    streams: Streams
+    local_bytes: Floats
+    drain: DrainModel
+    staging_slots: int
+    load_cover_ns: float
+
+    def run(
+        self, seed: int = 0, *, trace_occupancy: bool = False, completion_coupled: bool = False
+    ) -> PipelineRun:
+        """Simulate it once; seeds differ in when the CTAs start."""
+        config = PipelineConfig(
+            staging_slots=self.staging_slots,
+            raise_ns=RAISE_NS,
+            signal_ns=SIGNAL_NS,
+            completion_coupled=completion_coupled,
+            completion_latency_ns=COMPLETION_LATENCY_NS if completion_coupled else 0.0,
+            load_cover_ns=self.load_cover_ns,
+            start_jitter_ns=_START_JITTER_NS,
+            seed=seed,
+            trace_occupancy=trace_occupancy,
+        )
+        return simulate(self.streams, self.drain, config, self.local_bytes)
+
+    def without_remote_stores(self) -> Launch:
+        """The same launch with nothing remote: T_FA of the hiding ratio."""
+        return replace(self, streams=replace(self.streams, remote_bytes=np.zeros(self.streams.tiles)))
+
+
+class SimulatedKernels:
+    """The simulator as a kernel device. Repeat i starts its CTAs by seed i: the same call, the same times."""
+
+    def __init__(self, platform: PlatformProfile) -> None:
+        self._platform = platform
+        self.identity = "simulator"
+        self._drain: Callable[[str], DrainModel] = lru_cache(maxsize=None)(self._drain_of)
+
+    def run_kernel(self, workload: Workload, config: KernelConfig, repeats: int = 1) -> KernelRun:
+        """Simulate a config ``repeats`` times.
+
+        Raises:
+            UsageError: it does not fit the workload or the platform, or the platform lacks T0, Q or
+                compute figures.
+        """
+        launch = self.launch(workload, config)
+        runs = [launch.run(seed) for seed in range(repeats)]
+        return KernelRun(
+            latency_ns=tuple(run.end_ns for run in runs),
+            stall_ns=tuple(waits_ns(run) for run in runs),
+        )
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def launch(self, workload: Workload, config: KernelConfig) -> Launch:
+        """The launch of a config on the rank that receives most.
+
+        Raises:
+            UsageError: as :meth:`run_kernel`.
+        """
+        tiles = fused_launch(workload, config, self._platform)
+        local_ns = tiles.local_bytes / local_store_bytes_per_ns(self._platform)
+        streams = replace(tiles.streams, staging_ns=tiles.streams.staging_ns + local_ns)
+        drain = self._drain(config.store_flavour)
+        return Launch(streams, tiles.local_bytes, drain, tiles.staging_slots, tiles.load_cover_ns)
+
+    def _drain_of(self, flavour: str) -> DrainModel:
+        return drain_model(self._platform, flavour="tma" if flavour == "tma" else "st.v4")
+
+
+def waits_ns(run: PipelineRun) -> float:
+    """What a role that computes waits, mean over the SMs: for a staging slot, its inputs, or its operands."""
+    waits = run.stall_ns + run.dependency_wait_ns + run.starved_ns
+    return float(waits.sum()) / run.streams.sms

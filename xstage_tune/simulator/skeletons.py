@@ -1,0 +1,194 @@
+"""Skeletons on the event simulator: what the calibrated platform says that a GPU would do."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xstage_tune.base.errors import UsageError
+from xstage_tune.base.fabric import StoreFlavour
+from xstage_tune.launches.device import DeviceDescription, LaunchInfo, Verification
+from xstage_tune.launches.skeletons import LANE_TOTALS_DTYPE, Skeleton, SkeletonRun
+from xstage_tune.launches.streams import Floats, Streams
+from xstage_tune.platforms.latencies import COMPLETION_LATENCY_NS, RAISE_NS, SIGNAL_NS
+from xstage_tune.platforms.queries import issue_ns
+from xstage_tune.platforms.schema import PlatformProfile
+from xstage_tune.simulator.drain import drain_model
+from xstage_tune.simulator.pipeline import PipelineConfig, PipelineRun, simulate
+from xstage_tune.simulator.traces import pipeline_spans
+
+#: CTAs start on one deadline of a common timer, as near to it as its tick lets them (an H200's).
+_START_JITTER_NS = 32.0
+# What a mainloop role spends on passing a tile on and taking the next slot where it waits for nothing, on an
+# H200. With the slot taken before the mainloop: 307 ns (st.v4) and 276 (tma) in the recorded run of
+# ``benchmarks/neighbour_waits.py``, 288 and 251 in an earlier one. With it taken later 170, by begins and
+# stalls of tiles of skeletons without backlog.
+_HANDOVER_NS, _HANDOVER_IN_MAINLOOP_NS = 270.0, 170.0
+#: Tiles of an SM that register stores let be between their slot and their last accepted store.
+_SLOTS_BEHIND_REGISTER_STORES = 2
+
+
+class SimulatedSkeletons:
+    """The simulator as a :class:`~xstage_tune.launches.skeletons.SkeletonDevice`.
+
+    The n-th launch of one label starts its CTAs by seed ``seed + n``: the same calls, the same times, and
+    repeat n of any two skeletons by the same draw.
+    """
+
+    identity = "simulator"
+
+    def __init__(self, platform: PlatformProfile, *, seed: int = 0) -> None:
+        self._platform = platform
+        self._seed = seed
+        self._launched: Counter[str] = Counter()
+
+    def describe(self) -> DeviceDescription:
+        """The platform's GPU, marked as simulated."""
+        gpu = self._platform.gpu
+        return DeviceDescription(
+            kind="simulator",
+            name=gpu.name,
+            uuid="",
+            architecture=gpu.architecture,
+            sm_count=gpu.sm_count,
+            l2_bytes=gpu.l2_bytes,
+            memory_bytes=0,
+            max_sm_clock_mhz=int(gpu.sm_clock_mhz),
+            driver="",
+            cuda="",
+            nvrtc="",
+            paths=(self._platform.path,),
+        )
+
+    def label_launches(self, run_id: str) -> None:
+        """Nothing to label: no kernel is launched."""
+
+    def run_skeletons(self, skeletons: Sequence[Skeleton]) -> Iterator[SkeletonRun]:
+        """Simulate the skeletons in order.
+
+        Raises:
+            UsageError: the platform was calibrated for another path or GPU, lacks T0 or Q of the flavour, or
+                the tile order deadlocks.
+        """
+        for skeleton in skeletons:
+            began_at, began = datetime.now(UTC), time.perf_counter_ns()
+            seed = self._seed + self._launched[skeleton.label]
+            self._launched[skeleton.label] += 1
+            run = simulate_skeleton(skeleton, self._platform, seed=seed)
+            yield SkeletonRun(
+                skeleton=skeleton,
+                table=pipeline_spans(run),
+                totals=_totals(run, skeleton.completion_coupled),
+                kept_fraction=1.0,
+                makespan_ns=run.makespan_ns,
+                verification=Verification(checked_bytes=0, mismatched_bytes=0),
+                launch=LaunchInfo(
+                    kernel="simulator",
+                    kernel_sha256="",
+                    registers=0,
+                    spill_bytes=0,
+                    shared_bytes=0,
+                    timer_tick_ns=1,
+                    elapsed_ns=time.perf_counter_ns() - began,
+                    started_at=began_at.isoformat(timespec="microseconds"),
+                ),
+            )
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def simulate_skeleton(
+    skeleton: Skeleton, platform: PlatformProfile, *, seed: int = 0, trace_occupancy: bool = False
+) -> PipelineRun:
+    """One launch of a skeleton, from the platform's R, Q, T0 and ports alone.
+
+    Raises:
+        UsageError: as :meth:`SimulatedSkeletons.run_skeletons`.
+    """
+    if skeleton.path != platform.path:
+        raise UsageError(
+            f"platform '{platform.name}' was calibrated for path '{platform.path}', not '{skeleton.path}'",
+            "choose its path, or a platform of this one: xstage-tune platforms list",
+        )
+    streams = skeleton.streams
+    streams = replace(streams, mainloop_ns=streams.mainloop_ns + handover_ns(streams))
+    local_ns = local_stores_ns(platform, skeleton.flavour, skeleton.local_bytes, streams.remote_bytes)
+    config = PipelineConfig(
+        staging_slots=usable_slots(skeleton.flavour, skeleton.staging_slots),
+        raise_ns=RAISE_NS,
+        signal_ns=SIGNAL_NS,
+        completion_coupled=skeleton.completion_coupled,
+        completion_latency_ns=COMPLETION_LATENCY_NS if skeleton.completion_coupled else 0.0,
+        start_jitter_ns=_START_JITTER_NS,
+        seed=seed,
+        trace_occupancy=trace_occupancy,
+    )
+    drain = drain_model(platform, flavour=skeleton.flavour)
+    streams = replace(streams, staging_ns=streams.staging_ns + local_ns)
+    return simulate(streams, drain, config, skeleton.local_bytes)
+
+
+def handover_ns(streams: Streams) -> Floats:
+    """What each tile takes the mainloop role beyond its mainloop, ``[n]``; it counts as part of that here."""
+    return np.where(streams.slot_offset_ns > 0, _HANDOVER_IN_MAINLOOP_NS, _HANDOVER_NS)
+
+
+def usable_slots(flavour: StoreFlavour, staging_slots: int) -> int:
+    """How many of S slots a CTA gets to use.
+
+    Register stores that wait fill the SM's load/store unit, and any other access of shared memory waits
+    behind them: the mainloop role comes no further than its next barrier, however many slots are free. On an
+    H200 three slots take as long as two. Bulk copies leave the unit alone.
+    """
+    return min(staging_slots, _SLOTS_BEHIND_REGISTER_STORES) if flavour == "st.v4" else staging_slots
+
+
+def _totals(run: PipelineRun, completion_coupled: bool) -> NDArray[np.void]:
+    """``[SMs]`` of LANE_TOTALS_DTYPE."""
+    streams, times = run.streams, run.times
+    sm, remote = streams.sm_of_tile(), streams.remote_bytes > 0
+    totals = np.zeros(streams.sms, LANE_TOTALS_DTYPE)
+
+    def of_sm(values: Floats | NDArray[np.bool_]) -> Floats:
+        return np.bincount(sm, values, streams.sms).astype(np.float64)
+
+    totals["tiles"] = np.diff(streams.first)
+    totals["remote_tiles"] = of_sm(remote)
+    totals["mainloop_ns"] = of_sm(streams.mainloop_ns)
+    totals["staging_stall_ns"] = of_sm(run.stall_ns)
+    totals["dependency_wait_ns"] = of_sm(run.dependency_wait_ns)
+    totals["issue_ns"] = of_sm(run.issue_ns)
+    totals["remote_issue_ns"] = of_sm(run.issue_ns * remote)
+    if completion_coupled:
+        totals["completion_ns"] = of_sm((times.freed - times.accepted) * remote)
+    totals["signal_ns"] = of_sm(np.nan_to_num(times.raised - times.accepted))
+    np.maximum.at(totals["finish_ns"], sm, times.accepted)
+    return totals
+
+
+def local_stores_ns(
+    platform: PlatformProfile, flavour: StoreFlavour, local_bytes: Floats, remote_bytes: Floats
+) -> Floats:
+    """Time of each tile's local stores, ``[n]``: what T0 of the whole tile exceeds T0 of its remote part by.
+
+    A GPU's own memory takes an SM's stores as fast as a remote path without backpressure: a calibration's
+    local control shows it.
+    """
+    time_ns: Floats = _free_issue_ns(platform, flavour, local_bytes + remote_bytes)
+    return np.maximum(0.0, time_ns - _free_issue_ns(platform, flavour, remote_bytes))
+
+
+def _free_issue_ns(platform: PlatformProfile, flavour: StoreFlavour, burst_bytes: Floats) -> Floats:
+    """T0, 0 for no bytes."""
+    sizes, index = np.unique(burst_bytes, return_inverse=True)
+    stores = sizes > 0
+    time_ns = np.zeros(sizes.size)
+    time_ns[stores] = issue_ns(platform, flavour, platform.gpu.sm_count, sizes[stores])
+    return time_ns[index]

@@ -1,1 +1,0 @@
-"""Workload profiles: shapes, routing and the loader."""
