@@ -1,1 +1,1 @@
-"""The CUDA device: compile, launch, verify."""
+"""Launches on a real GPU: compile, launch, time, verify. The only room that knows the driver."""

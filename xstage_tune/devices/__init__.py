@@ -1,1 +1,1 @@
-"""Devices: where work runs, behind one protocol."""
+"""Opens what ``--device`` names: a GPU, a simulation of one, or a recorded run."""

@@ -1,1 +1,1 @@
-"""Reports: tables, plots, HTML, traces."""
+"""Tables, plots, HTML pages and traces of results: shows what others computed."""

@@ -1,1 +1,1 @@
-"""Profiling: a fused attention beside the serial ones and beside what the calibrated platform predicts."""
+"""Timing: a fused attention beside the serial ones and beside what the calibrated platform predicts."""
