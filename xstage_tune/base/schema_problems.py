@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
+from xstage_tune.base.by_kind import ByKind
 from xstage_tune.base.field_types import InconsistentError
 
 if TYPE_CHECKING:
@@ -54,9 +55,14 @@ class _Place:
 
 def _find_place(model: type[BaseModel], location: Sequence[str | int]) -> _Place:
     """Follow a location of pydantic's, which also names the kinds that it chose models by."""
-    sections, siblings, field = [model], list(model.model_fields), None
+    sections, siblings = [model], list(model.model_fields)
+    field: FieldInfo | None = None
     path: list[str | int] = []
     for part in location:
+        by_kind = _model_by_kind(field, part)
+        if by_kind is not None:
+            sections, field = [by_kind], None
+            continue
         chosen = [section for section in sections if _is_of_kind(section, part)]
         if len(sections) > 1 and chosen:
             sections = chosen
@@ -68,6 +74,12 @@ def _find_place(model: type[BaseModel], location: Sequence[str | int]) -> _Place
         field = next((s.model_fields[part] for s in sections if part in s.model_fields), None)
         sections = list(_models_in(field.annotation)) if field is not None else []
     return _Place(_dotted(path), field, siblings)
+
+
+def _model_by_kind(field: FieldInfo | None, kind: str | int) -> type[BaseModel] | None:
+    """The model that a field has for a kind; None where it does not choose one so."""
+    choices = [one for one in field.metadata if isinstance(one, ByKind)] if field else []
+    return choices[0].model_of(str(kind)) if choices else None
 
 
 def _is_of_kind(section: type[BaseModel], kind: str | int) -> bool:

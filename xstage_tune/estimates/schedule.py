@@ -46,6 +46,46 @@ class SchedulePrediction:
     completion_coupled: CompletionCoupled
 
 
+def in_steady_state(
+    burst: BurstTerms,
+    gap: Figure,
+    cover: Figure,
+    *,
+    span: Figure,
+    stall: Figure,
+    exposed: Figure | None = None,
+    bursts: int,
+    total_bytes: float,
+) -> SchedulePrediction:
+    """A role that issues a burst in every gap, ``bursts`` times.
+
+    Args:
+        cover: what of the gap the next tile computes before it needs what this one holds.
+        span: T_RS, until the role is free again.
+        stall: what of that the Tensor Cores wait for.
+        exposed: what each burst adds to the launch; by default the stall.
+        total_bytes: that leave the rank.
+    """
+    issue = issue_at(burst, gap)
+    least_exposed = stall if exposed is None else exposed
+    serial_drain_ns = serial_drain(burst, total_bytes)
+    residual = total(bursts, least_exposed)
+    return SchedulePrediction(
+        gap_ns=gap,
+        rate_ok=burst.rate_ok(gap.value),
+        injection_bytes_per_s=injection(burst, gap),
+        issue_ns=issue,
+        issue_overhead_ns=overhead(burst, issue),
+        span_ns=span,
+        stall_ns=stall,
+        residual_ns=residual,
+        hiding_ratio=hiding(burst, residual, serial_drain_ns),
+        completion_coupled=completion_coupled(
+            burst, gap, cover, least_exposed=least_exposed, bursts=bursts, serial_drain_ns=serial_drain_ns
+        ),
+    )
+
+
 def injection(burst: BurstTerms, gap: Figure) -> Figure:
     """What the schedule asks of the path: the left side of the rate bound."""
     value = burst_gap.injection_bytes_per_s(

@@ -5,25 +5,11 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator
-from typing import get_args
 
-from xstage_tune.base.fabric import StoreFlavour
 from xstage_tune.base.json_output import to_json
 from xstage_tune.base.number_format import duration
 from xstage_tune.export.record import TunedConfig
-from xstage_tune.families.attention_a2a.config import OutputStaging, TileOrder
-from xstage_tune.families.megamoe.axes import CONDITIONAL, PLACEMENT, SCHEDULE
-from xstage_tune.families.megamoe.config import Placement, ScheduleKind
-from xstage_tune.search.space import params_of
-
-#: Keys that a kernel branches on at compile time: each becomes an enum with all its values.
-_CHOICES: dict[str, tuple[str, ...]] = {
-    SCHEDULE: get_args(ScheduleKind),
-    PLACEMENT: get_args(Placement),
-    "store_flavour": get_args(StoreFlavour),
-    "output_staging": get_args(OutputStaging),
-    "tile_order": get_args(TileOrder),
-}
+from xstage_tune.families.binding import family_of_config
 
 
 def to_header(tuned: TunedConfig) -> str:
@@ -97,14 +83,12 @@ def _constants(tuned: TunedConfig) -> Iterator[str]:
     yield f"inline constexpr int k{_pascal(tuned.workload.TOKENS_KEY)} = {tuned.workload.token_count};"
     yield f"inline constexpr bool kMeasured = {str(tuned.objective.basis == 'measured').lower()};"
     yield f"inline constexpr bool kFinished = {str(tuned.objective.unfinished is None).lower()};"
-    params = params_of(tuned.config)
-    if SCHEDULE in params:
-        params |= {name: params.get(name, 0) for name in CONDITIONAL}
-        params.setdefault(PLACEMENT, "even")
-    for key, value in params.items():
-        if key in _CHOICES:
+    family = family_of_config(tuned.config)
+    choices = family.choices()
+    for key, value in family.constants_of(tuned.config).items():
+        if key in choices:
             enum = _pascal(key)
-            yield f"enum class {enum} {{ {', '.join(map(_identifier, _CHOICES[key]))} }};"
+            yield f"enum class {enum} {{ {', '.join(map(_identifier, choices[key]))} }};"
             yield f"inline constexpr {enum} k{enum} = {enum}::{_identifier(str(value))};"
         else:
             yield f"inline constexpr int k{_pascal(key)} = {value};"

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from functools import reduce
-from operator import or_
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
-
-from pydantic import Field
+from typing import Any, Literal
 
 from xstage_tune.base.errors import UsageError
 from xstage_tune.base.fabric import StorePath
 from xstage_tune.base.field_types import Count, Finite, NonNegative, Positive, Strict, Tally, Whole
 from xstage_tune.base.profile_files import check_profile
 from xstage_tune.base.version import __version__
-from xstage_tune.families.config import KernelConfig
-from xstage_tune.families.registry import families
-from xstage_tune.families.workload import Workload
+from xstage_tune.families.fields import AnyConfig, AnyWorkload
 from xstage_tune.platforms.identity import GpuIdentity
 from xstage_tune.platforms.schema import PlatformProfile
 
@@ -111,16 +105,6 @@ class Provenance(Strict):
     #: Of the sources that ``devices.kernel_identity`` names, when the study was begun; empty where it names
     #: none, or an older version searched.
     kernel_sha256: str = ""
-
-
-if TYPE_CHECKING:
-    AnyConfig: TypeAlias = KernelConfig
-    AnyWorkload: TypeAlias = Workload
-else:  # one of those of the families that there are, told by its kind
-    _CONFIGS = reduce(or_, (family.config_model for family in families()))
-    _WORKLOADS = reduce(or_, (family.workload_model for family in families()))
-    AnyConfig = Annotated[_CONFIGS, Field(discriminator="kind")]
-    AnyWorkload = Annotated[_WORKLOADS, Field(discriminator="kind")]
 
 
 class TunedConfig(Strict):

@@ -7,11 +7,12 @@ beside the other, and one object that names them. Everything above knows familie
 
 from __future__ import annotations
 
+import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
+from typing import Any, ClassVar, Generic, Literal, NamedTuple, TypeVar, get_args, get_origin
 
 from xstage_tune.base.errors import UsageError
 from xstage_tune.base.number_format import counted, percent
@@ -60,6 +61,8 @@ class Variants(Generic[ConfigT]):
 
 class BoundFamily(ABC, Generic[WorkloadT, ConfigT]):
     """A family for one workload on one platform: what follows from the two is worked out once."""
+
+    config_model: type[ConfigT]
 
     def __init__(self, workload: WorkloadT, platform: PlatformProfile) -> None:
         self.workload, self.platform = workload, platform
@@ -138,9 +141,11 @@ class BoundFamily(ABC, Generic[WorkloadT, ConfigT]):
     def axes(self) -> Axes:
         """Usual values of each knob of a config, for a search."""
 
-    @abstractmethod
     def variants(self, axes: Mapping[str, tuple[Value, ...]]) -> Iterator[Variants[ConfigT]]:
-        """Every combination of some axes, those that break the same limits together."""
+        """Every combination of some axes, those that break the same limits together: here each by itself."""
+        for values in itertools.product(*axes.values()):
+            config = self.config_model.model_validate(dict(zip(axes, values, strict=True)))
+            yield Variants(config, (config,))
 
     def needless(
         self,
@@ -269,3 +274,16 @@ class Family(ABC, Generic[WorkloadT, ConfigT]):
     def config_of(self, params: Mapping[str, Any]) -> ConfigT:
         """The config that has these values; the reverse of :meth:`params_of`."""
         return self.config_model.model_validate(dict(params))
+
+    def choices(self) -> dict[str, tuple[str, ...]]:
+        """All values of each axis whose values are names: a kernel branches on them at compile time."""
+        fields = self.config_model.model_fields
+        return {
+            name: get_args(field.annotation)
+            for name, field in fields.items()
+            if name != "kind" and get_origin(field.annotation) is Literal
+        }
+
+    def constants_of(self, config: ConfigT) -> Params:
+        """A config as values by axis, each of which a kernel is to be compiled for, whatever the config."""
+        return self.params_of(config)

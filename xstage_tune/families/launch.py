@@ -33,7 +33,8 @@ class FusedLaunch:
     """A config made ready to run.
 
     Args:
-        streams: the tiles of each SM; ``staging_ns`` is the epilogue, without any store.
+        streams: the tiles of each SM of the GPU, of some maybe none; ``staging_ns`` is the epilogue, without
+            any store.
         local_bytes: ``[n]`` what each tile stores to the GPU's own memory.
         staging_slots: S.
         flavour: of the stores.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 from importlib import import_module
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from xstage_tune.base.errors import UsageError
@@ -33,25 +33,48 @@ def families() -> tuple[AnyFamily, ...]:
     """All families, the tool's first, then those of installed packages by the names of their entry points.
 
     Raises:
-        UsageError: a package's family cannot be loaded, or has the kind of another one.
+        UsageError: a package's family cannot be loaded, is none, or has a kind of another one.
     """
     found = list(built_in_families())
     for entry in sorted(entry_points(group=GROUP), key=lambda entry: entry.name):
-        try:
-            family = entry.load()
-        except Exception as error:  # whatever a package of someone else's raises
-            raise UsageError(
-                f"the family '{entry.name}' of the installed packages cannot be loaded: {error}",
-                f"mend or uninstall the package that brings {entry.value}",
-            ) from error
-        if any(family.workload_kind == other.workload_kind for other in found):
-            raise UsageError(
-                f"the family '{entry.name}' of the installed packages has the workload kind "
-                f"'{family.workload_kind}' of another one",
-                f"uninstall the package that brings {entry.value}",
-            )
+        family = _loaded(entry)
+        for what in ("workload_kind", "config_kind"):
+            kind = getattr(family, what)
+            if any(kind == getattr(other, what) for other in found):
+                raise UsageError(
+                    f"the family '{entry.name}' of {_package_of(entry)} has the {what.replace('_', ' ')} "
+                    f"'{kind}' of another one",
+                    f"uninstall {_package_of(entry)}",
+                )
         found.append(family)
     return tuple(found)
+
+
+def _loaded(entry: EntryPoint) -> AnyFamily:
+    """What an entry point names.
+
+    Raises:
+        UsageError: it cannot be loaded, or is no family.
+    """
+    mend = f"mend or uninstall {_package_of(entry)}"
+    try:
+        family = entry.load()
+    except Exception as error:  # whatever a package of someone else's raises
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise UsageError(
+            f"the family '{entry.name}' of {_package_of(entry)} cannot be loaded: {reason}", mend
+        ) from error
+    if not isinstance(family, Family):
+        raise UsageError(
+            f"the family '{entry.name}' of {_package_of(entry)} is none: {entry.value} is a "
+            f"{type(family).__name__}, not an object of a class derived from Family",
+            mend,
+        )
+    return family
+
+
+def _package_of(entry: EntryPoint) -> str:
+    return f"package '{entry.dist.name}'" if entry.dist else f"the package that brings {entry.value}"
 
 
 def family_of_workload_kind(kind: str) -> AnyFamily | None:

@@ -11,8 +11,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from xstage_tune.base.errors import UsageError
 from xstage_tune.families.architecture import compute_of
-from xstage_tune.platforms.schema import PlatformProfile
+from xstage_tune.platforms.schema import PlatformProfile, TensorRate
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -24,6 +25,21 @@ _LOAD_LATENCY_NS = 500.0
 # The paper's Table 2: a 192x128 tile that never waits spends 3.6 to 3.9 us in its epilogue, of which the
 # remote stores take T0 = 1.1 us. The rest is divided among 8 warps, DeepGEMM's number.
 EPILOGUE_WARP_NS_PER_ELEMENT = 2500.0 * 8 / (192 * 128)
+
+
+def tensor_rate(platform: PlatformProfile, dtype: str) -> TensorRate:
+    """The Tensor Cores' rate for operands of a type.
+
+    Raises:
+        UsageError: the profile has no compute section, or no rate for the type.
+    """
+    for rate in compute_of(platform).tensor:
+        if rate.dtype == dtype:
+            return rate
+    raise UsageError(
+        f"platform '{platform.name}' has no compute.tensor rate for '{dtype}'",
+        "add [[compute.tensor]] to the profile",
+    )
 
 
 def local_store_bytes_per_ns(platform: PlatformProfile) -> float:

@@ -13,12 +13,11 @@ from xstage_tune.base.json_output import json_sha256
 from xstage_tune.base.profile_files import check_profile
 from xstage_tune.base.version import __version__
 from xstage_tune.devices.kernel_identity import kernel_sha256
-from xstage_tune.families.attention_a2a.workload import AttentionWorkload
 from xstage_tune.families.config import KernelConfig
 from xstage_tune.families.config_files import config_from_keys, config_keys
 from xstage_tune.families.kernel_device import EMULATION_ON
-from xstage_tune.families.megamoe.workload import MoeWorkload
 from xstage_tune.families.workload import Workload
+from xstage_tune.families.workload_files import workload_from_keys
 from xstage_tune.platforms.loader import load_platform
 from xstage_tune.platforms.schema import PlatformProfile
 from xstage_tune.search.request import SearchRequest
@@ -275,10 +274,7 @@ def studied_workload(study: Study) -> Workload:
     Raises:
         UsageError: its keys are of another version of the tool.
     """
-    keys, origin = study.space["workload"], f"study {study.id}, workload"
-    if keys["kind"] == "moe":
-        return check_profile(MoeWorkload, keys, origin)
-    return check_profile(AttentionWorkload, keys, origin)
+    return workload_from_keys(dict(study.space["workload"]), f"study {study.id}, workload")
 
 
 def studied_platform(study: Study, name_or_path: str | None = None) -> PlatformProfile:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import get_args
 
 from xstage_tune.families.advice import Action
@@ -17,19 +16,19 @@ from xstage_tune.families.attention_a2a.budget import (
 from xstage_tune.families.attention_a2a.config import AttentionConfig, TileOrder
 from xstage_tune.families.attention_a2a.defaults import attention_config, default_candidates
 from xstage_tune.families.attention_a2a.estimate import AttentionEstimate, estimate_attention
-from xstage_tune.families.attention_a2a.floors import attention_floors
 from xstage_tune.families.attention_a2a.launch import attention_launch
 from xstage_tune.families.attention_a2a.load import attention_load
-from xstage_tune.families.attention_a2a.ranking import predict_attention
 from xstage_tune.families.attention_a2a.tile_times import scaled_from
 from xstage_tune.families.attention_a2a.workload import AttentionWorkload
 from xstage_tune.families.budget import Budget, Violation
-from xstage_tune.families.family import Axes, BoundFamily, Judged, Value, Variants
+from xstage_tune.families.family import Axes, BoundFamily, Judged
 from xstage_tune.families.launch import FusedLaunch, GivenTimes
 
 
 class BoundAttention(BoundFamily[AttentionWorkload, AttentionConfig]):
     """See :class:`~xstage_tune.families.family.BoundFamily`."""
+
+    config_model = AttentionConfig
 
     def budgets(self, config: AttentionConfig) -> tuple[Budget, ...]:
         """Shared memory, and where scores and output accumulate."""
@@ -65,12 +64,6 @@ class BoundAttention(BoundFamily[AttentionWorkload, AttentionConfig]):
             "tile_order": get_args(TileOrder),
         }
 
-    def variants(self, axes: Mapping[str, tuple[Value, ...]]) -> Iterator[Variants[AttentionConfig]]:
-        """Each combination by itself."""
-        for values in itertools.product(*axes.values()):
-            config = AttentionConfig.model_validate(dict(zip(axes, values, strict=True)))
-            yield Variants(config, (config,))
-
     def tiles(self, config: AttentionConfig) -> int:
         """Output tiles; those that CTAs share, once for each CTA."""
         rounds = -(-self.workload.tokens // config.block_m)
@@ -91,7 +84,7 @@ class BoundAttention(BoundFamily[AttentionWorkload, AttentionConfig]):
 
         def judge(config: AttentionConfig) -> Judged:
             load = attention_load(config, self.workload, self.platform)
-            return Judged(attention_floors(load), predict_attention(load), (load, config.tile_order))
+            return Judged(load.floors(), load.prediction(), (load, config.tile_order))
 
         return judge
 

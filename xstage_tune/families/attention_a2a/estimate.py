@@ -13,7 +13,7 @@ from xstage_tune.estimates.schedule import (
     SchedulePrediction,
     completion_coupled,
     hiding,
-    injection,
+    in_steady_state,
     issue_at,
     overhead,
     serial_drain,
@@ -201,21 +201,15 @@ def _predict_own(
     exposed = derived(
         burst.free_issue_ns.value + stall.value, "T0 + stall: the role computes too", stall, issue
     )
-    serial_drain_ns = serial_drain(burst, workload.remote_bytes)
-    residual = total(bursts, exposed)
-    return SchedulePrediction(
-        gap_ns=gap,
-        rate_ok=burst.rate_ok(gap.value),
-        injection_bytes_per_s=injection(burst, gap),
-        issue_ns=issue,
-        issue_overhead_ns=added,
-        span_ns=issue,
-        stall_ns=stall,
-        residual_ns=residual,
-        hiding_ratio=hiding(burst, residual, serial_drain_ns),
-        completion_coupled=completion_coupled(
-            burst, gap, times.cover_ns, least_exposed=exposed, bursts=bursts, serial_drain_ns=serial_drain_ns
-        ),
+    return in_steady_state(
+        burst,
+        gap,
+        times.cover_ns,
+        span=issue,
+        stall=stall,
+        exposed=exposed,
+        bursts=bursts,
+        total_bytes=workload.remote_bytes,
     )
 
 

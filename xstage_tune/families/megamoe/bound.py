@@ -37,6 +37,8 @@ _LEADS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 class BoundMegaMoe(BoundFamily[MoeWorkload, MegaMoeConfig]):
     """See :class:`~xstage_tune.families.family.BoundFamily`."""
 
+    config_model = MegaMoeConfig
+
     @cached_property
     def tokens_per_expert(self) -> NDArray[np.int64]:
         """``[local_experts]`` tokens of the rank that receives most, which sets the layer's time."""

@@ -11,13 +11,8 @@ from xstage_tune.estimates.bursts import BurstTerms, burst_terms
 from xstage_tune.estimates.figures import Basis, Figure, derived
 from xstage_tune.estimates.schedule import (
     SchedulePrediction,
-    completion_coupled,
-    hiding,
-    injection,
+    in_steady_state,
     issue_at,
-    overhead,
-    serial_drain,
-    total,
 )
 from xstage_tune.families.architecture import architecture_of
 from xstage_tune.families.estimate import Estimate, Quantity
@@ -136,7 +131,6 @@ def estimate_moe(
     )
     bursts = ceil(rank.rows * l2_tiles / producers)
     remote_bytes = rank.tokens * layer.hidden * OUTPUT_BYTES * layer.combine_remote_fraction
-    serial_drain_ns = serial_drain(burst, remote_bytes)
     knee_rows = _knee_rows(layer, config, _sms(platform))
     schedule = _schedule_name(config, knee_rows)
     return MoeEstimate(
@@ -151,7 +145,7 @@ def estimate_moe(
         schedule=schedule,
         parts=_parts(schedule, l1_tiles, l2_tiles),
         predicted={
-            name: _predict(burst, times, _cycle(name, l1_tiles, l2_tiles), bursts, serial_drain_ns)
+            name: _predict(burst, times, _cycle(name, l1_tiles, l2_tiles), bursts, remote_bytes)
             for name in dict.fromkeys(("wave", "interleaved", schedule))
         },
         lead=config.schedule.lead_rows,
@@ -184,7 +178,7 @@ def _parts(schedule: str, l1_tiles: int, l2_tiles: int) -> dict[str, float]:
 
 
 def _predict(
-    burst: BurstTerms, times: MoeTimes, cycle: tuple[int, int], bursts: int, serial_drain_ns: Figure
+    burst: BurstTerms, times: MoeTimes, cycle: tuple[int, int], bursts: int, total_bytes: float
 ) -> SchedulePrediction:
     gap = _gap(times, cycle)
     rate_ok = burst.rate_ok(gap.value)
@@ -198,22 +192,7 @@ def _predict(
         # Drain-limited, G and the stalls of a period come to V/R (equation 11).
         stall_ns = min(stall_ns, burst.drain_ns.value - gap.value)
     stall = derived(stall_ns, "equation 15, T_RS - T_cover", span, cover)
-    issue = issue_at(burst, gap)
-    residual = total(bursts, stall)
-    return SchedulePrediction(
-        gap_ns=gap,
-        rate_ok=rate_ok,
-        injection_bytes_per_s=injection(burst, gap),
-        issue_ns=issue,
-        issue_overhead_ns=overhead(burst, issue),
-        span_ns=span,
-        stall_ns=stall,
-        residual_ns=residual,
-        hiding_ratio=hiding(burst, residual, serial_drain_ns),
-        completion_coupled=completion_coupled(
-            burst, gap, cover, least_exposed=stall, bursts=bursts, serial_drain_ns=serial_drain_ns
-        ),
-    )
+    return in_steady_state(burst, gap, cover, span=span, stall=stall, bursts=bursts, total_bytes=total_bytes)
 
 
 def _gap(times: MoeTimes, cycle: tuple[int, int]) -> Figure:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, get_args
 
 from xstage_tune.base.errors import UsageError
 from xstage_tune.families.family import Family, Params
 from xstage_tune.families.megamoe.axes import CONDITIONAL, PLACEMENT, SCHEDULE
-from xstage_tune.families.megamoe.config import MegaMoeConfig
+from xstage_tune.families.megamoe.config import MegaMoeConfig, Placement, ScheduleKind
 from xstage_tune.families.megamoe.histogram import read_histogram
 from xstage_tune.families.megamoe.workload import MoeWorkload
 from xstage_tune.platforms.schema import PlatformProfile
@@ -71,6 +71,15 @@ class MegaMoeFamily(Family[MoeWorkload, MegaMoeConfig]):
         of_schedule = [name for name in (*CONDITIONAL, PLACEMENT) if name in keys]
         schedule = {"kind": keys.pop(SCHEDULE)} | {name: keys.pop(name) for name in of_schedule}
         return MegaMoeConfig.model_validate(keys | {SCHEDULE: schedule})
+
+    def choices(self) -> dict[str, tuple[str, ...]]:
+        """The schedule's kind and placement beside the others."""
+        return {**super().choices(), SCHEDULE: get_args(ScheduleKind), PLACEMENT: get_args(Placement)}
+
+    def constants_of(self, config: MegaMoeConfig) -> Params:
+        """A parameter of a schedule that is not the config's is 0."""
+        params = dict.fromkeys(CONDITIONAL, 0) | self.params_of(config)
+        return params | {PLACEMENT: config.schedule.placement}
 
     def shape_words(self, workload: MoeWorkload) -> str:
         """See :mod:`~xstage_tune.families.megamoe.words`."""

@@ -12,11 +12,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from xstage_tune.base.errors import UsageError
 from xstage_tune.families.architecture import architecture_of, compute_of
 from xstage_tune.families.megamoe.config import MegaMoeConfig
 from xstage_tune.families.megamoe.workload import MoeWorkload
-from xstage_tune.families.tile_times import EPILOGUE_WARP_NS_PER_ELEMENT, Floats, Ints, load_bytes_per_ns
+from xstage_tune.families.tile_times import (
+    EPILOGUE_WARP_NS_PER_ELEMENT,
+    Floats,
+    Ints,
+    load_bytes_per_ns,
+    tensor_rate,
+)
 from xstage_tune.platforms.schema import PlatformProfile
 
 #: Tokens of a row are computed in multiples of this.
@@ -73,12 +78,7 @@ def moe_tile_times(config: MegaMoeConfig, workload: MoeWorkload, platform: Platf
             architecture.
     """
     architecture, compute = architecture_of(platform), compute_of(platform)
-    rate = next((rate for rate in compute.tensor if rate.dtype == workload.tensor_dtype), None)
-    if rate is None:
-        raise UsageError(
-            f"platform '{platform.name}' has no compute.tensor rate for '{workload.tensor_dtype}'",
-            "add [[compute.tensor]] to the profile",
-        )
+    rate = tensor_rate(platform, workload.tensor_dtype)
     efficiency = rate.tile_efficiency * min(1.0, config.block_n / architecture.mma_m_full_rate)
     token_bytes = workload.activation_bytes / architecture.cta_group
     weight_bytes = config.block_n * workload.weight_bytes

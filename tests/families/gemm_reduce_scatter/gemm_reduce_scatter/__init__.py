@@ -1,0 +1,1 @@
+"""A GEMM whose output tiles leave as its reduce-scatter."""
