@@ -24,9 +24,9 @@ from xstage_tune.base.json_output import to_json
 from xstage_tune.devices.kernel_identity import kernel_sha256
 from xstage_tune.export.default_terms import default_terms
 from xstage_tune.export.record import PlatformIdentity, Provenance, TunedConfig, TunedObjective
-from xstage_tune.export.schedule_model import schedule_model
 from xstage_tune.families.binding import default_config
 from xstage_tune.families.megamoe.config import MegaMoeConfig
+from xstage_tune.families.megamoe.schedule_terms import schedule_model
 from xstage_tune.families.megamoe.workload import MoeWorkload
 from xstage_tune.families.workload import Workload
 from xstage_tune.families.workload_files import load_workload

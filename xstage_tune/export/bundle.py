@@ -27,7 +27,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from numpy.typing import ArrayLike
 
@@ -152,8 +152,8 @@ class Bundle:
             nearest = self._nearest(workload)
         found = self._judged(workload, nearest, gpu, max_token_ratio)
         weighed = choose(nearest, tokens)
-        if found.match == "default" and isinstance(found.config, MegaMoeConfig):
-            return ScheduleChoice(found.config.schedule, None, None, found)
+        if found.match == "default":
+            return ScheduleChoice(cast(MegaMoeConfig, found.config).schedule, None, None, found)
         return ScheduleChoice(weighed.schedule, weighed.stall_saved_ns, weighed.locality_cost_ns, found)
 
     def _nearest(self, workload: Workload) -> TunedConfig:
@@ -178,8 +178,7 @@ class Bundle:
                 "give the workload too",
             )
         ladders = list(self._moe_layers[0].values())
-        layer = ladders[0].exports[0].workload
-        assert isinstance(layer, MoeWorkload)
+        layer = cast(MoeWorkload, ladders[0].exports[0].workload)
         tokens = max(1, received // layer.top_k)
         nearest = _of_nearest_tokens(ladders, tokens)
         return nearest, nearest.workload.model_copy(update={layer.TOKENS_KEY: tokens})

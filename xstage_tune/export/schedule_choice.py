@@ -19,13 +19,15 @@ A difference below 2% of the mainloops is a tie, which the schedule that the sea
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from xstage_tune.base.errors import UsageError
-from xstage_tune.export.record import ScheduleModel, TunedConfig
+from xstage_tune.export.record import TunedConfig
 from xstage_tune.families.megamoe.config import MegaMoeConfig, Schedule, ScheduleKind
+from xstage_tune.families.megamoe.schedule_model import ScheduleModel
 from xstage_tune.families.megamoe.workload import MoeWorkload
 
 Floats = NDArray[np.float64]
@@ -68,8 +70,9 @@ def choose(tuned: TunedConfig, tokens_per_local_expert: ArrayLike) -> WeighedSch
     Raises:
         UsageError: the export is of no MoE layer, or the tokens do not fit it.
     """
-    model, config, layer = tuned.schedule_model, tuned.config, tuned.workload
-    if model is None or not isinstance(config, MegaMoeConfig) or not isinstance(layer, MoeWorkload):
+    model = tuned.schedule_model
+    config, layer = cast(MegaMoeConfig, tuned.config), cast(MoeWorkload, tuned.workload)
+    if model is None:
         raise UsageError(f"the export of '{layer.name}' is of no MoE layer, so has no schedule")
     tokens = whole_tokens(tokens_per_local_expert)
     if tokens.size != layer.local_experts:

@@ -20,12 +20,10 @@ from xstage_tune.export.record import (
     TunedConfig,
     TunedObjective,
 )
-from xstage_tune.export.schedule_model import schedule_model
+from xstage_tune.families.binding import bind
 from xstage_tune.families.config import KernelConfig
 from xstage_tune.families.config_files import config_from_keys
 from xstage_tune.families.kernel_device import EMULATION_ON, OTHER_GPU
-from xstage_tune.families.megamoe.config import MegaMoeConfig
-from xstage_tune.families.megamoe.workload import MoeWorkload
 from xstage_tune.platforms.schema import PlatformProfile
 from xstage_tune.search.journal import studied_platform, studied_workload
 from xstage_tune.search.result import SearchResult
@@ -162,11 +160,7 @@ def study_history(
             compute_origin=platform.compute.origin if platform.compute else None,
             other_gpu=study.device.partition(OTHER_GPU)[2] or None,
         ),
-        schedule_model=(
-            schedule_model(workload, platform, result.best.config)
-            if isinstance(workload, MoeWorkload) and isinstance(result.best.config, MegaMoeConfig)
-            else None
-        ),
+        schedule_model=bind(workload, platform).schedule_model(result.best.config),
         default_terms=default_terms(platform),
         provenance=Provenance(
             study_id=study.id,

@@ -27,6 +27,26 @@ class KernelConfig(Strict):
         raise NotImplementedError
 
     @property
+    def schedule_label(self) -> str:
+        """Its schedule in a few words; empty where it has none beside its tiles."""
+        return ""
+
+    @property
+    def is_wave(self) -> bool:
+        """Whether tiles that store remotely follow each other in waves, with nothing between them."""
+        return False
+
+    @property
+    def hands_stores_over(self) -> bool:
+        """Whether others store what the role that computes has staged."""
+        return False
+
+    @property
+    def paces_stores(self) -> bool:
+        """Whether those spread a tile's stores over the next mainloop."""
+        return False
+
+    @property
     def tile_label(self) -> str:
         """What it has in common with others of other orders of tiles."""
         return self.label

@@ -24,6 +24,17 @@ class Quantity:
     show: Show
 
 
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """E_res until all stores have arrived, when the kernel ends: no mainloop hides the last round's drain."""
+
+    last_drain_ns: Figure  # V/R of the last round of tiles in their order
+    residual_ns: Figure
+    hiding_ratio: Figure  # equation 21, against a serial transfer of the same bytes at R
+    completion_coupled_residual_ns: Figure
+    mainloops_ns: float  # of the busiest SM, which no stores disturb: T_FA
+
+
 class Estimate(ABC):
     """The estimate of one config of any family."""
 
@@ -52,9 +63,14 @@ class Estimate(ABC):
         return False
 
     @property
+    def until_arrived(self) -> Arrival | None:
+        """Beside predictions that end when the last store is issued: the same until all have arrived."""
+        return None
+
+    @property
     def kernel_ends_when_issued(self) -> bool:
         """Whether the predictions go until the last store is issued, so that a residual counts from there."""
-        return False
+        return self.until_arrived is not None
 
     @abstractmethod
     def quantities(self) -> Mapping[str, Quantity]:

@@ -200,6 +200,10 @@ class BoundFamily(ABC, Generic[WorkloadT, ConfigT]):
             estimate: of :meth:`estimate`.
         """
 
+    def schedule_model(self, config: ConfigT) -> Any:  # noqa: ARG002 - a family of one schedule
+        """Terms by which a server chooses the schedule, as exports have them; None where it does not."""
+        return None
+
     @abstractmethod
     def depth(self, config: ConfigT) -> int:
         """Operand buffers of its pipeline: of configs expected to be equal the deepest is tried first."""

@@ -7,9 +7,9 @@ from operator import attrgetter
 
 import numpy as np
 
-from xstage_tune.families.attention_a2a.config import AttentionConfig
-from xstage_tune.families.attention_a2a.estimate import estimate_attention
-from xstage_tune.families.attention_a2a.workload import AttentionWorkload
+from xstage_tune.families.binding import bind
+from xstage_tune.families.config import KernelConfig
+from xstage_tune.families.workload import Workload
 from xstage_tune.platforms.schema import PlatformProfile
 from xstage_tune.report.drawing import Drawing
 from xstage_tune.report.figure import Axis, Floats, Panel, Plate
@@ -38,14 +38,12 @@ class Residuals:
     coupled_ns: Floats
 
 
-def simulated_residuals(
-    workload: AttentionWorkload, platform: PlatformProfile, config: AttentionConfig
-) -> Residuals:
+def simulated_residuals(workload: Workload, platform: PlatformProfile, config: KernelConfig) -> Residuals:
     """Simulate ``config`` at the workload's length and at halves and doubles of it, with either issuer."""
     kernels = SimulatedKernels(platform)
     rows = []
-    for tokens in _lengths(workload.tokens):
-        launch = kernels.launch(workload.model_copy(update={"tokens": tokens}), config)
+    for tokens in _lengths(workload.token_count):
+        launch = kernels.launch(workload.model_copy(update={workload.TOKENS_KEY: tokens}), config)
         alone_ns = launch.without_remote_stores().run(SEED).end_ns
         xstage_ns = launch.run(SEED).end_ns
         coupled_ns = launch.run(SEED, completion_coupled=True).end_ns
@@ -54,24 +52,25 @@ def simulated_residuals(
 
 
 def predicted_residuals(
-    workload: AttentionWorkload, platform: PlatformProfile, config: AttentionConfig, tokens: Floats
+    workload: Workload, platform: PlatformProfile, config: KernelConfig, tokens: Floats
 ) -> Residuals:
     """The closed forms at ``tokens``; T_FA is the Q-loops of the busiest SM."""
     rows = []
     for count in np.unique(tokens.astype(np.int64)).tolist():
-        audited = estimate_attention(workload.model_copy(update={"tokens": count}), platform, config)
-        alone_ns = audited.rounds * audited.predicted.gap_ns.value
-        arrival = audited.arrival
+        at = workload.model_copy(update={workload.TOKENS_KEY: count})
+        arrival = bind(at, platform, config).estimate(config).until_arrived
+        assert arrival is not None, "residuals are drawn of families that predict them"
+        alone_ns = arrival.mainloops_ns
         exposed_ns = (arrival.residual_ns.value, arrival.completion_coupled_residual_ns.value)
         rows.append((count, alone_ns, *exposed_ns))
     return Residuals(*np.array(rows, np.float64).T)
 
 
-def residual_plate(workload: AttentionWorkload, simulated: Residuals, predicted: Residuals) -> Plate:
+def residual_plate(workload: Workload, simulated: Residuals, predicted: Residuals) -> Plate:
     """E_res and E_res/T_FA against M: predictions as lines, simulations as points."""
     return Plate(
         title="What the All-to-All leaves exposed",
-        subtitle=f"{workload.name} at other sequence lengths; its own is {workload.tokens:,} tokens",
+        subtitle=f"{workload.name} at other sequence lengths; its own is {workload.token_count:,} tokens",
         panels=(
             _panel("a", "Residual", Axis("E_res = T_fused - T_FA", "duration_ns", "symlog"), simulated,
                    predicted, relative=False),

@@ -7,11 +7,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from xstage_tune.families.config import KernelConfig
-from xstage_tune.families.megamoe.config import MegaMoeConfig
-from xstage_tune.families.megamoe.launch import moe_grid, order_schedule
-from xstage_tune.families.megamoe.order import LINEAR2, megamoe_order
-from xstage_tune.families.megamoe.workload import MoeWorkload
 from xstage_tune.families.workload import Workload
 from xstage_tune.platforms.schema import PlatformProfile
 from xstage_tune.report.figure import Floats
@@ -92,14 +87,7 @@ class Simulations:
         return Case(
             chosen=chosen,
             run=launch.run(SEED, trace_occupancy=True, completion_coupled=coupled),
-            linear2=self._linear2(chosen.config),
+            linear2=launch.linear2,
             capacity_bytes=launch.drain.capacity_bytes,
             coupled=coupled,
         )
-
-    def _linear2(self, config: KernelConfig) -> NDArray[np.bool_] | None:
-        if not isinstance(config, MegaMoeConfig) or not isinstance(self._workload, MoeWorkload):
-            return None
-        grid = moe_grid(config, self._workload, self._platform)
-        linear2: NDArray[np.bool_] = megamoe_order(grid, order_schedule(config.schedule)).layer == LINEAR2
-        return linear2

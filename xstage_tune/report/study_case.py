@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from xstage_tune.families.attention_a2a.config import AttentionConfig
 from xstage_tune.families.config import KernelConfig
 from xstage_tune.families.config_files import config_from_keys
-from xstage_tune.families.megamoe.config import MegaMoeConfig
-from xstage_tune.families.megamoe.workload import MoeWorkload
 from xstage_tune.families.workload import Workload
 from xstage_tune.platforms.schema import PlatformProfile
 from xstage_tune.search.journal import studied_platform, studied_workload
@@ -50,19 +47,18 @@ class Chosen:
     @property
     def label(self) -> str:
         """Title and schedule, as legends call it."""
-        if not isinstance(self.config, MegaMoeConfig) or self.config.schedule.label == self.name:
-            return self.title
-        return f"{self.title}: {self.config.schedule.label}"
+        schedule = self.config.schedule_label
+        return f"{self.title}: {schedule}" if schedule not in ("", self.name) else self.title
 
     @property
     def hands_stores_over(self) -> bool:
         """Whether others store what the role that computes has staged."""
-        return isinstance(self.config, AttentionConfig) and self.config.hands_stores_over
+        return self.config.hands_stores_over
 
     @property
     def paces_stores(self) -> bool:
         """Whether those spread a tile's stores over the next mainloop."""
-        return isinstance(self.config, AttentionConfig) and self.config.paces_stores
+        return self.config.paces_stores
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +90,7 @@ class StudyCase:
         names = {} if default is None else {default.config: DEFAULT}
         for name, outcome in self.result.heuristics.items():
             names.setdefault(outcome.config, name)
-        if is_wave(best) and (other := self._best_without_waves()):
+        if best.is_wave and (other := self._best_without_waves()):
             names.setdefault(other, "best without waves")
         names.setdefault(best, WINNER)
         spare = iter(_OTHER_COLOURS)
@@ -110,8 +106,8 @@ class StudyCase:
         Of MoE a wave and the best of the other schedules, of attention the default and the answer.
         """
         chosen, answer = self.chosen(), self.answer
-        if isinstance(self.workload, MoeWorkload) and is_wave(answer.config):
-            others = [one for one in chosen if not is_wave(one.config)]
+        if answer.config.is_wave:
+            others = [one for one in chosen if not one.config.is_wave]
             return answer, min(others, key=lambda one: self.objective_ns(one.config))
         return (chosen[0], answer) if chosen[0] != answer else None
 
@@ -123,7 +119,7 @@ class StudyCase:
         return next(one.objective_ns for one in self.evaluations if one.config == config)
 
     def _best_without_waves(self) -> KernelConfig | None:
-        others = [one for one in self.evaluations if not is_wave(one.config)]
+        others = [one for one in self.evaluations if not one.config.is_wave]
         return min(others, key=lambda one: one.objective_ns).config if others else None
 
 
@@ -159,8 +155,3 @@ def _evaluations(store: Store, study: Study) -> Iterator[Evaluation]:
         if trial.state == "complete" and trial.objective_ns is not None and not trial.verification:
             config = config_from_keys(trial.params, f"study {study.id}, trial {trial.number}")
             yield Evaluation(config, trial.objective_ns)
-
-
-def is_wave(config: KernelConfig) -> bool:
-    """Whether a config has the expert-wave schedule."""
-    return isinstance(config, MegaMoeConfig) and config.schedule.kind == "wave"

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from xstage_tune.audit.run import audit
 from xstage_tune.base.number_format import duration, percent
-from xstage_tune.families.attention_a2a.config import AttentionConfig
-from xstage_tune.families.attention_a2a.workload import AttentionWorkload
+from xstage_tune.families.binding import bind
+from xstage_tune.families.config import KernelConfig
 from xstage_tune.report.audit_tables import verdict_table
 from xstage_tune.report.comparison import comparison_table
 from xstage_tune.report.distribution import distribution_plate
@@ -58,8 +58,9 @@ def _blocks(study: StudyCase) -> Iterator[Block]:
     if not study.workload.stores_remotely:
         return
     yield _distributions([*cases, *(case for case in pair if case.coupled)])
-    if isinstance(study.workload, AttentionWorkload):
-        yield _residuals(study, study.workload)
+    config = (study.result.default or study.result.best).config
+    if bind(study.workload, study.platform).estimate(config).until_arrived is not None:
+        yield _residuals(study, config)
 
 
 def _pair(study: StudyCase, simulations: Simulations, cases: Sequence[Case]) -> tuple[Case, Case]:
@@ -177,11 +178,10 @@ def _handed_over_words(cases: Sequence[Case]) -> str:
     return f"Of {' and '.join(names)} it is the staging: others store the tile. " if names else ""
 
 
-def _residuals(study: StudyCase, workload: AttentionWorkload) -> Block:
-    config = (study.result.default or study.result.best).config
-    assert isinstance(config, AttentionConfig)
+def _residuals(study: StudyCase, config: KernelConfig) -> Block:
+    workload = study.workload
     simulated = simulated_residuals(workload, study.platform, config)
-    lengths = line_lengths(workload.tokens)
+    lengths = line_lengths(workload.token_count)
     predicted = predicted_residuals(workload, study.platform, config, lengths)
     return Block(
         heading="Residual against sequence length",

@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
 from statistics import geometric_mean, median
-from typing import Any
+from typing import Any, cast
 
 from xstage_tune.base.errors import RunInterrupted
 from xstage_tune.base.progress import Progress
@@ -154,8 +154,7 @@ def _speedup(slower_ns: float | None, faster_ns: float | None) -> float | None:
 def paper_84_workloads() -> Iterator[tuple[str, str, MoeWorkload]]:
     """Model, routing and workload of each of the 84 configurations."""
     for model, name in PAPER_MOE_MODELS.items():
-        layer = load_workload(name)
-        assert isinstance(layer, MoeWorkload)
+        layer = cast(MoeWorkload, load_workload(name))
         for precision, (routing, law), tokens in itertools.product(
             _PRECISIONS, _ROUTINGS.items(), _TOKENS_PER_RANK
         ):

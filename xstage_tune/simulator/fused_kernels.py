@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
+from numpy.typing import NDArray
 
 from xstage_tune.families.binding import fused_launch
 from xstage_tune.families.config import KernelConfig
@@ -33,6 +34,7 @@ class Launch:
         drain: the path.
         staging_slots: S.
         load_cover_ns: how long a mainloop goes on while its loads wait behind its SM's stores.
+        linear2: as :class:`~xstage_tune.families.launch.FusedLaunch` has it.
     """
 
     streams: Streams
@@ -40,6 +42,7 @@ class Launch:
     drain: DrainModel
     staging_slots: int
     load_cover_ns: float
+    linear2: NDArray[np.bool_] | None = None
 
     def run(
         self, seed: int = 0, *, trace_occupancy: bool = False, completion_coupled: bool = False
@@ -98,7 +101,9 @@ class SimulatedKernels:
         local_ns = tiles.local_bytes / local_store_bytes_per_ns(self._platform)
         streams = replace(tiles.streams, staging_ns=tiles.streams.staging_ns + local_ns)
         drain = self._drain(config.store_flavour)
-        return Launch(streams, tiles.local_bytes, drain, tiles.staging_slots, tiles.load_cover_ns)
+        return Launch(
+            streams, tiles.local_bytes, drain, tiles.staging_slots, tiles.load_cover_ns, tiles.linear2
+        )
 
     def _drain_of(self, flavour: str) -> DrainModel:
         return drain_model(self._platform, flavour="tma" if flavour == "tma" else "st.v4")

@@ -25,22 +25,12 @@ from xstage_tune.families.attention_a2a.estimate_times import QLoopTimes, q_loop
 from xstage_tune.families.attention_a2a.launch import attention_grid, last_round_remote_bytes
 from xstage_tune.families.attention_a2a.tile_times import paced_part_of_q_loop
 from xstage_tune.families.attention_a2a.workload import AttentionWorkload
-from xstage_tune.families.estimate import Estimate, Quantity
+from xstage_tune.families.estimate import Arrival, Estimate, Quantity
 from xstage_tune.families.workload_fields import OUTPUT_BYTES
 from xstage_tune.model import attention
 from xstage_tune.model.burst_gap import drain_ns
 from xstage_tune.model.checks import NS_PER_S
 from xstage_tune.platforms.schema import PlatformProfile
-
-
-@dataclass(frozen=True, slots=True)
-class Arrival:
-    """E_res until all stores have arrived, when the kernel ends: no Q-loop hides the last round's drain."""
-
-    last_drain_ns: Figure  # V/R of the last round of tiles in their order
-    residual_ns: Figure
-    hiding_ratio: Figure  # equation 21, against a serial transfer of the same bytes at R
-    completion_coupled_residual_ns: Figure
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +56,9 @@ class AttentionEstimate(Estimate):
         return "piggyback"
 
     @property
-    def kernel_ends_when_issued(self) -> bool:
-        """``arrival`` has the residual until all have arrived."""
-        return True
+    def until_arrived(self) -> Arrival:
+        """The predictions end when the last store is issued."""
+        return self.arrival
 
     def quantities(self) -> Mapping[str, Quantity]:
         """Sigma, M*_ub, and what is exposed until all stores have arrived."""
@@ -187,6 +177,7 @@ def _arrival(
         completion_coupled_residual_ns=until_arrived(
             predicted.completion_coupled.residual_ns, last_visible, "V/R + T_lat"
         ),
+        mainloops_ns=rounds * predicted.gap_ns.value,
     )
 
 

@@ -27,6 +27,8 @@ from xstage_tune.families.megamoe.launch import moe_launch
 from xstage_tune.families.megamoe.load import MoeLoad, moe_load
 from xstage_tune.families.megamoe.ranking import predict_moe
 from xstage_tune.families.megamoe.routing import busiest_rank, local_tokens_per_expert
+from xstage_tune.families.megamoe.schedule_model import ScheduleModel
+from xstage_tune.families.megamoe.schedule_terms import schedule_model
 from xstage_tune.families.megamoe.tiling import padded_columns, padded_depth
 from xstage_tune.families.megamoe.workload import MoeWorkload
 from xstage_tune.families.prediction import Prediction
@@ -157,6 +159,10 @@ class BoundMegaMoe(BoundFamily[MoeWorkload, MegaMoeConfig]):
     def advice(self, config: MegaMoeConfig, estimate: MoeEstimate) -> tuple[Action, ...]:
         """To interleave, or with a longer lead; smaller bursts, fewer producers."""
         return moe_actions(config, estimate, lambda other: self.check(other).feasible)
+
+    def schedule_model(self, config: MegaMoeConfig) -> ScheduleModel:
+        """See :mod:`xstage_tune.export.schedule_choice`."""
+        return schedule_model(self.workload, self.platform, config)
 
     def depth(self, config: MegaMoeConfig) -> int:
         """Pipeline stages."""

@@ -84,6 +84,16 @@ class MegaMoeConfig(KernelConfig):
     epilogue_warps: Count = Field(description="Warps that convert and store finished tiles")
 
     @property
+    def schedule_label(self) -> str:
+        """Its kind and parameters."""
+        return self.schedule.label
+
+    @property
+    def is_wave(self) -> bool:
+        """The expert-wave schedule."""
+        return self.schedule.kind == "wave"
+
+    @property
     def label(self) -> str:
         """In one line, for tables."""
         tile = f"{self.block_m}x{self.block_n}x{self.block_k}"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from xstage_tune.export.record import ScheduleModel
 from xstage_tune.families.architecture import architecture_of, compute_of
 from xstage_tune.families.megamoe.config import MegaMoeConfig
 from xstage_tune.families.megamoe.defaults import schedule_of_kind, usual_lead_rows
+from xstage_tune.families.megamoe.schedule_model import ScheduleModel
 from xstage_tune.families.megamoe.tile_times import moe_tile_times
 from xstage_tune.families.megamoe.tiling import linear_tiles
 from xstage_tune.families.megamoe.workload import MoeWorkload
