@@ -116,6 +116,15 @@ def test_a_resumed_search_reads_its_workload_and_trials_back(run_cli: RunCli) ->
     assert json.loads(result.stdout)["evaluations"] == 8
 
 
+def test_its_tile_orders_are_emulated(run_cli: RunCli, mine: str) -> None:
+    """On the simulator: each order, and the launch without remote stores."""
+    options = ("-w", mine, "-p", "h200-host", "--device", "simulator", "--set", "tokens=2048")
+    result = run_cli("emulate", *options, "--format", "json")
+    assert result.exit_code == 0, result.stderr
+    cases = {case["label"] for case in json.loads(result.stdout)["cases"]}
+    assert cases == {"sequential", "own-rows-last", "no remote stores"}
+
+
 @pytest.mark.usefixtures("exported")
 def test_a_study_of_it_has_a_page(run_cli: RunCli, tmp_path: Path) -> None:
     page = tmp_path / "study.html"

@@ -58,6 +58,11 @@ class Estimate(ABC):
         """The config's own, of :attr:`schedules`."""
 
     @property
+    def parts_of_bursts(self) -> Mapping[str, float]:
+        """Parts of its bursts, in sum 1, by the one of :attr:`schedules` that tells of them."""
+        return {self.audited: 1.0}
+
+    @property
     def starved(self) -> bool:
         """Whether its order lets tiles catch up with those they wait for, so that bursts re-concentrate."""
         return False

@@ -192,6 +192,10 @@ class BoundFamily(ABC, Generic[WorkloadT, ConfigT]):
             UsageError: the platform lacks what it needs.
         """
 
+    def skeleton_estimate(self, config: ConfigT, given: GivenTimes | None = None) -> Estimate:
+        """:meth:`estimate` of the config's skeleton, which stores a tile at once whatever the kernel does."""
+        return self.estimate(config, given)
+
     @abstractmethod
     def advice(self, config: ConfigT, estimate: Any) -> tuple[Action, ...]:
         """What to change, the most useful first; to piggyback where nothing need be.
@@ -233,6 +237,13 @@ class Family(ABC, Generic[WorkloadT, ConfigT]):
     template_heading: ClassVar[str]
     #: Axes that exist only where another one has a value: the other's name, and the value.
     conditional_axes: ClassVar[Mapping[str, tuple[str, Value]]] = {}
+    #: Whether tiles wait for outputs of others. Where they do not, an emulation compares a launch with the
+    #: same one that keeps all stores local.
+    depends: ClassVar[bool] = False
+    #: What an emulation compares, and what that is called: values of ``tile_order`` of its configs, or the
+    #: kinds of a schedule; empty where it is not emulated.
+    orders: ClassVar[tuple[str, ...]] = ()
+    orders_name: ClassVar[str] = "tile orders"
 
     @abstractmethod
     def bind(self, workload: WorkloadT, platform: PlatformProfile) -> BoundFamily[WorkloadT, ConfigT]:

@@ -10,7 +10,6 @@ import numpy as np
 from xstage_tune.base.number_format import duration
 from xstage_tune.experiments.emulation.cases import WITHOUT_STORES
 from xstage_tune.experiments.emulation.result import CaseResult, EmulationResult
-from xstage_tune.families.attention_a2a.workload import AttentionWorkload
 from xstage_tune.launches.skeleton_figures import median_of
 from xstage_tune.report.distribution import quantile_curve
 from xstage_tune.report.drawing import Drawing
@@ -27,8 +26,7 @@ _Value = Callable[[CaseResult], float | None]
 
 def sweep_figure(result: EmulationResult) -> Figure:
     """Times, and what of them is due to the stores, against the swept quantity; points are what ran."""
-    attention = isinstance(result.request.workload, AttentionWorkload)
-    second = _residual_panel(result) if attention else _wait_panel(result)
+    second = _residual_panel(result) if result.request.compares_alone else _wait_panel(result)
     key = result.request.sweep.key if result.request.sweep else ""
     return Figure(
         title=f"{result.request.workload.name}: sweep of {key.replace('_', ' ')}",

@@ -13,8 +13,6 @@ from xstage_tune.experiments.emulation.cases import WITHOUT_STORES
 from xstage_tune.experiments.emulation.request import EmulationRequest
 from xstage_tune.experiments.emulation.result import CaseResult, EmulationResult, Residual, error_pct
 from xstage_tune.families.architecture import unmeasured_compute
-from xstage_tune.families.attention_a2a.config import AttentionConfig
-from xstage_tune.families.attention_a2a.workload import AttentionWorkload
 from xstage_tune.families.launch import GivenTimes
 from xstage_tune.launches.skeleton_figures import LaunchFigures, median_of
 from xstage_tune.report.study_words import latency_words, other_gpu_words, workload_words
@@ -137,7 +135,7 @@ def _residuals(result: EmulationResult) -> TableData:
 
 
 def _sweep_table(result: EmulationResult) -> TableData:
-    if isinstance(result.request.workload, AttentionWorkload):
+    if result.request.compares_alone:
         return _attention_sweep(result)
     return _moe_sweep(result)
 
@@ -211,7 +209,7 @@ def _notes(result: EmulationResult) -> tuple[str, ...]:
         notes.append(other_gpu_words(request.platform, request.other_gpu))
     if (unmeasured := unmeasured_compute(request.platform)) and request.given == GivenTimes():
         notes.append(unmeasured)
-    if isinstance(request.config, AttentionConfig):
+    if request.compares_alone:
         notes.append("until the last store is accepted; a kernel ends when it has arrived (profile, search)")
         if request.config.paces_stores:
             notes.append(

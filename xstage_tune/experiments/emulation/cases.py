@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import get_args
+from typing import cast, get_args
 
 from xstage_tune.base.errors import UsageError
-from xstage_tune.base.profile_files import check_profile
 from xstage_tune.experiments.emulation.request import EmulationRequest, ScheduleName
-from xstage_tune.families.attention_a2a.config import AttentionConfig
-from xstage_tune.families.attention_a2a.workload import AttentionWorkload
 from xstage_tune.families.binding import fused_launch
 from xstage_tune.families.config import KernelConfig
 from xstage_tune.families.fused_skeleton import fused_skeleton
@@ -19,6 +16,7 @@ from xstage_tune.families.megamoe.config import MegaMoeConfig, Schedule, Schedul
 from xstage_tune.families.megamoe.defaults import fitting_stages, schedule_of_kind
 from xstage_tune.families.megamoe.workload import MoeWorkload
 from xstage_tune.families.workload import Workload
+from xstage_tune.families.workload_files import workload_from_keys
 from xstage_tune.launches.skeletons import Skeleton
 from xstage_tune.platforms.schema import PlatformProfile
 
@@ -86,16 +84,15 @@ def _cases_at(request: EmulationRequest, value: float | None) -> Iterator[Emulat
     workload = _workload_at(request, value)
     suffix = _suffix(request, value)
     config = request.config
-    if isinstance(config, AttentionConfig):
+    if request.compares_alone:
         for order in request.schedules:
             ordered = config.model_copy(update={"tile_order": order})
             yield EmulationCase(f"{order}{suffix}", order, workload, ordered, value)
         alone = f"{WITHOUT_STORES}{suffix}"
         yield EmulationCase(alone, WITHOUT_STORES, workload, config, value, remote=False)
         return
-    assert isinstance(config, MegaMoeConfig)
-    assert isinstance(workload, MoeWorkload)
-    tiles = _tiles_at(request, config, workload, value)
+    workload = cast(MoeWorkload, workload)
+    tiles = _tiles_at(request, cast(MegaMoeConfig, config), workload, value)
     for kind in request.schedules:
         schedule = _schedule(request, tiles, workload, kind, value)
         for placement in request.placements:
@@ -118,13 +115,11 @@ def _workload_at(request: EmulationRequest, value: float | None) -> Workload:
         return workload
     key: str = sweep.key
     at = value if key == "remote_fraction" else int(value)
-    if key == "tokens" and isinstance(workload, MoeWorkload):
-        key = "tokens_per_rank"
+    if key == "tokens":
+        key = workload.TOKENS_KEY
     origin = f"--sweep {sweep.key}={sweep.shown(value)}"
     changed = {**workload.model_dump(exclude_none=True), key: at}
-    if isinstance(workload, MoeWorkload):
-        return check_profile(MoeWorkload, changed, origin)
-    return check_profile(AttentionWorkload, changed, origin)
+    return workload_from_keys(changed, origin)
 
 
 def _tiles_at(

@@ -5,23 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 from xstage_tune.base.errors import UsageError
 from xstage_tune.base.fabric import StoreFlavour, StorePath
 from xstage_tune.devices.platform_choice import accept_gpu, choose_platform
 from xstage_tune.experiments.emulation.cases import with_staging_depth
 from xstage_tune.experiments.emulation.request import (
-    ATTENTION_ORDERS,
-    MOE_SCHEDULES,
     USUAL_MOE_SCHEDULES,
     EmulationRequest,
     ScheduleName,
     parse_given,
 )
 from xstage_tune.experiments.emulation.sweep import Sweep, parse_sweep
-from xstage_tune.families.attention_a2a.config import AttentionConfig
-from xstage_tune.families.binding import default_config
+from xstage_tune.families.binding import default_config, family_of, family_of_config
 from xstage_tune.families.config import KernelConfig
 from xstage_tune.families.config_choice import DEFAULT_CONFIG, is_file_choice, study_of
 from xstage_tune.families.config_files import load_config
@@ -149,7 +146,7 @@ def _given(options: EmulationOptions) -> GivenTimes:
 def _sweep(options: EmulationOptions, workload: Workload) -> Sweep | None:
     if options.sweep is None:
         return None
-    return parse_sweep(options.sweep, moe=isinstance(workload, MoeWorkload))
+    return parse_sweep(options.sweep, moe=family_of(workload).depends)
 
 
 def _config(
@@ -160,8 +157,9 @@ def _config(
         config = config.model_copy(update={"store_flavour": options.flavour})
     if options.staging_depth is None:
         return config
-    if isinstance(config, MegaMoeConfig) and isinstance(workload, MoeWorkload):
-        return with_staging_depth(config, options.staging_depth, workload, platform)
+    if family_of(workload).depends and family_of_config(config).depends:
+        layer, tiles = cast(MoeWorkload, workload), cast(MegaMoeConfig, config)
+        return with_staging_depth(tiles, options.staging_depth, layer, platform)
     raise UsageError(
         f"--staging-depth is of MegaMoE; '{workload.name}' is an attention",
         "its config's output_staging says where an output waits",
@@ -172,27 +170,26 @@ def _schedules(
     options: EmulationOptions, workload: Workload, config: KernelConfig, sweep: Sweep | None
 ) -> tuple[ScheduleName, ...]:
     """As named; else the usual ones, and the schedule of a given config before them."""
-    moe = isinstance(workload, MoeWorkload)
-    every = MOE_SCHEDULES if moe else ATTENTION_ORDERS
+    every: tuple[Any, ...] = family_of(workload).orders
     if ALL_SCHEDULES in options.schedules:
         return every
     if options.schedules:
-        known = (*MOE_SCHEDULES, *ATTENTION_ORDERS)
-        return tuple(dict.fromkeys(next(one for one in known if one == name) for name in options.schedules))
-    if isinstance(config, MegaMoeConfig):
+        return tuple(dict.fromkeys(cast(ScheduleName, str(name)) for name in options.schedules))
+    if family_of_config(config).depends:
         if sweep is not None and sweep.key == "lead":
             return ("interleaved",)
-        own: tuple[ScheduleName, ...] = () if options.config == DEFAULT_CONFIG else (config.schedule.kind,)
+        own: tuple[ScheduleName, ...] = (
+            () if options.config == DEFAULT_CONFIG else (cast(MegaMoeConfig, config).schedule.kind,)
+        )
         return tuple(dict.fromkeys((*own, *USUAL_MOE_SCHEDULES)))
-    assert isinstance(config, AttentionConfig)
-    return every if sweep is None else (config.tile_order,)
+    return every if sweep is None or not every else (config.model_dump()["tile_order"],)
 
 
 def _placements(options: EmulationOptions, config: KernelConfig) -> tuple[Placement, ...]:
-    if not isinstance(config, MegaMoeConfig):
+    if not family_of_config(config).depends:
         if options.placement is not None:
             raise UsageError("--placement is of MegaMoE: an attention's tiles are all output tiles")
         return ("even",)
     if options.placement == "both":
         return get_args(Placement)
-    return (options.placement or config.schedule.placement,)
+    return (options.placement or cast(MegaMoeConfig, config).schedule.placement,)

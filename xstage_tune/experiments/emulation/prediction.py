@@ -18,14 +18,8 @@ from xstage_tune.estimates.schedule import (
 )
 from xstage_tune.experiments.emulation.cases import EmulationCase
 from xstage_tune.experiments.emulation.request import EmulationRequest
-from xstage_tune.families.attention_a2a.config import AttentionConfig
-from xstage_tune.families.attention_a2a.estimate import estimate_attention
-from xstage_tune.families.attention_a2a.workload import AttentionWorkload
+from xstage_tune.families.binding import bind
 from xstage_tune.families.launch import GivenTimes
-from xstage_tune.families.megamoe.config import MegaMoeConfig
-from xstage_tune.families.megamoe.estimate import MoeEstimate, estimate_moe
-from xstage_tune.families.megamoe.estimate_times import given_times
-from xstage_tune.families.megamoe.workload import MoeWorkload
 from xstage_tune.launches.skeleton_figures import LaunchFigures, figures_of
 from xstage_tune.launches.skeletons import Skeleton
 from xstage_tune.model import burst_gap
@@ -131,18 +125,18 @@ def closed_form(case: EmulationCase, skeleton: Skeleton, request: EmulationReque
     last_fixed_ns = float(fixed_ns[remote].mean())
     # Coupled to completion, each burst waits until the one before is visible, so all are isolated. Else T_RS
     # of a skeleton is that of who stores, where ``span_ns`` of attention is that of who computes.
-    is_attention = isinstance(case.workload, AttentionWorkload)
-    stores_ns = mean_ns(lambda one: one.issue_ns if is_attention else one.span_ns)
+    alone = request.compares_alone
+    stores_ns = mean_ns(lambda one: one.issue_ns if alone else one.span_ns)
     issue_ns = last_fixed_ns + (burst.isolated_issue_ns if coupled else stores_ns)
     if coupled:
         end_ns = busiest_ns + stall_ns + last_fixed_ns + visible_after(burst).value
-    elif isinstance(case.config, AttentionConfig) and not case.config.hands_stores_over:
+    elif alone and not case.config.hands_stores_over:
         end_ns = busiest_ns + mean_ns(lambda one: one.residual_ns) + last_fixed_ns
     else:
         end_ns = busiest_ns + stall_ns + issue_ns
     drain_ns = _least_drain_ns(float(streams.remote_bytes.sum()), burst, coupled=coupled)
     makespan_ns = max(end_ns, drain_ns)
-    residual_ns = max(0.0, makespan_ns - without_ns) if is_attention else None
+    residual_ns = max(0.0, makespan_ns - without_ns) if alone else None
     return ClosedForm(makespan_ns, issue_ns, stall_ns, residual_ns)
 
 
@@ -159,29 +153,20 @@ def landmarks(request: EmulationRequest) -> Landmarks:
     Raises:
         UsageError: the platform lacks what they need.
     """
-    workload, config, platform = request.workload, request.config, request.platform
-    if isinstance(workload, MoeWorkload) and isinstance(config, MegaMoeConfig):
-        if not workload.stores_remotely:
-            return Landmarks()
-        knee = estimate_moe(workload, platform, config, given_times(request.given)).lead_knee_rows
-        return Landmarks(lead_knee_rows=knee.value)
-    assert isinstance(workload, AttentionWorkload)
-    assert isinstance(config, AttentionConfig)
-    if not workload.stores_remotely:
+    if not request.workload.stores_remotely:
         return Landmarks()
-    return Landmarks(converged_tokens=estimate_attention(workload, platform, config).converged_tokens.value)
+    bound = bind(request.workload, request.platform, request.config)
+    quantities = bound.estimate(request.config, request.given).quantities()
+    knee, converged = (quantities.get(name) for name in ("d_knee_rows", "converged_tokens"))
+    return Landmarks(
+        lead_knee_rows=knee.figure.value if knee else None,
+        converged_tokens=converged.figure.value if converged else None,
+    )
 
 
 def _audited(
     case: EmulationCase, request: EmulationRequest
 ) -> tuple[BurstTerms, tuple[tuple[SchedulePrediction, float], ...]]:
     """The case's bursts, and its predictions with the part of its bursts that each is of."""
-    workload, config = case.workload, case.config
-    if isinstance(workload, MoeWorkload) and isinstance(config, MegaMoeConfig):
-        audit: MoeEstimate = estimate_moe(workload, request.platform, config, given_times(request.given))
-        return audit.burst, tuple((audit.predicted[name], part) for name, part in audit.parts.items())
-    assert isinstance(workload, AttentionWorkload)
-    assert isinstance(config, AttentionConfig)
-    # A skeleton paces nothing.
-    attention = estimate_attention(workload, request.platform, config, paced=False)
-    return attention.burst, ((attention.predicted, 1.0),)
+    audit = bind(case.workload, request.platform, case.config).skeleton_estimate(case.config, request.given)
+    return audit.burst, tuple((audit.schedules[name], part) for name, part in audit.parts_of_bursts.items())

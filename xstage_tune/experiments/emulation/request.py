@@ -5,27 +5,25 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, get_args
+from typing import Any
 
 from xstage_tune.base.errors import UsageError
 from xstage_tune.base.fabric import StoreFlavour, StorePath
 from xstage_tune.base.profile_files import check_profile
 from xstage_tune.experiments.emulation.sweep import Sweep, sweep_from_keys, sweep_keys
 from xstage_tune.families.attention_a2a.config import TileOrder
-from xstage_tune.families.attention_a2a.workload import AttentionWorkload
+from xstage_tune.families.binding import family_of
 from xstage_tune.families.config import KernelConfig
 from xstage_tune.families.config_files import config_from_keys, config_keys
 from xstage_tune.families.fused_skeleton import LONGEST_SPIN_NS
 from xstage_tune.families.launch import GivenTimes
-from xstage_tune.families.megamoe.config import MegaMoeConfig, Placement, ScheduleKind
-from xstage_tune.families.megamoe.workload import MoeWorkload
+from xstage_tune.families.megamoe.config import Placement, ScheduleKind
 from xstage_tune.families.workload import Workload
+from xstage_tune.families.workload_files import workload_from_keys
 from xstage_tune.launches.requirements import require_platform_path, require_repeats
 from xstage_tune.platforms.schema import PlatformProfile
 
 ScheduleName = ScheduleKind | TileOrder
-MOE_SCHEDULES: tuple[ScheduleName, ...] = get_args(ScheduleKind)
-ATTENTION_ORDERS: tuple[ScheduleName, ...] = get_args(TileOrder)
 #: What a MegaMoE emulation compares unless told otherwise: the historical baseline, Algorithm 1, and 1:1.
 USUAL_MOE_SCHEDULES: tuple[ScheduleName, ...] = ("wave", "interleaved", "alternating")
 
@@ -70,13 +68,19 @@ class EmulationRequest:
     other_gpu: str = ""
 
     def __post_init__(self) -> None:
-        moe = isinstance(self.workload, MoeWorkload)
-        if moe != isinstance(self.config, MegaMoeConfig):
+        family = family_of(self.workload)
+        moe = family.depends
+        if self.config.kind != family.config_kind:
             raise UsageError(
                 f"a config of kind '{self.config.kind}' does not fit the workload '{self.workload.name}'",
-                f"give one of kind '{'megamoe' if moe else 'attention'}', or --config default",
+                f"give one of kind '{family.config_kind}', or --config default",
             )
-        known, what = (MOE_SCHEDULES, "schedules") if moe else (ATTENTION_ORDERS, "tile orders")
+        if not family.orders:
+            raise UsageError(
+                f"a workload of kind '{self.workload.kind}' is not emulated: its family names no tile orders",
+                "audit and search serve it",
+            )
+        known, what = family.orders, family.orders_name
         for name in self.schedules:
             if name not in known:
                 raise UsageError(
@@ -101,6 +105,11 @@ class EmulationRequest:
     @property
     def flavour(self) -> StoreFlavour:
         return self.config.store_flavour
+
+    @property
+    def compares_alone(self) -> bool:
+        """Whether launches are compared with the same one that keeps all stores local."""
+        return not family_of(self.workload).depends
 
     @property
     def predicted(self) -> bool:
@@ -147,14 +156,8 @@ def request_from_keys(keys: Mapping[str, Any], origin: str) -> EmulationRequest:
         UsageError: they are of another version, or break a schema.
     """
     try:
-        layer = keys["workload"]
-        workload: Workload = (
-            check_profile(MoeWorkload, layer, f"{origin}, workload")
-            if layer["kind"] == "moe"
-            else check_profile(AttentionWorkload, layer, f"{origin}, workload")
-        )
         return EmulationRequest(
-            workload=workload,
+            workload=workload_from_keys(dict(keys["workload"]), f"{origin}, workload"),
             platform=check_profile(PlatformProfile, keys["platform"], f"{origin}, platform"),
             config=config_from_keys(keys["config"], f"{origin}, config"),
             schedules=tuple(keys["schedules"]),

@@ -96,6 +96,14 @@ class BoundAttention(BoundFamily[AttentionWorkload, AttentionConfig]):
         """Equations 17 to 21."""
         return estimate_attention(self.workload, self.platform, config)
 
+    def skeleton_estimate(
+        self,
+        config: AttentionConfig,
+        given: GivenTimes | None = None,  # noqa: ARG002 - sigma is the platform's
+    ) -> AttentionEstimate:
+        """A skeleton paces nothing."""
+        return estimate_attention(self.workload, self.platform, config, paced=False)
+
     def advice(self, config: AttentionConfig, estimate: AttentionEstimate) -> tuple[Action, ...]:
         """Longer sequences, smaller bursts, fewer producers."""
         return attention_actions(self.workload, config, estimate, lambda other: self.check(other).feasible)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
-from xstage_tune.families.attention_a2a.config import AttentionConfig
+from xstage_tune.families.attention_a2a.config import AttentionConfig, TileOrder
 from xstage_tune.families.attention_a2a.workload import AttentionWorkload
 from xstage_tune.families.family import Family
 from xstage_tune.platforms.schema import PlatformProfile
@@ -20,6 +20,7 @@ class AttentionFamily(Family[AttentionWorkload, AttentionConfig]):
     config_kind = "attention"
     workload_model = AttentionWorkload
     config_model = AttentionConfig
+    orders = get_args(TileOrder)
     template_heading = (
         "A Ulysses self-attention, for xstage-tune. The values are examples: put in those of yours."
     )

@@ -55,6 +55,11 @@ class MoeEstimate(Estimate):
         return self.schedule
 
     @property
+    def parts_of_bursts(self) -> Mapping[str, float]:
+        """Bursts for which no Linear-1 tile is left are those of another schedule."""
+        return self.parts
+
+    @property
     def starved(self) -> bool:
         """The audited lead is below D_knee, so that Linear-2 catches up with Linear-1."""
         return self.schedule == SHORT_LEAD

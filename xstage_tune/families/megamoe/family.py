@@ -25,6 +25,9 @@ class MegaMoeFamily(Family[MoeWorkload, MegaMoeConfig]):
     config_kind = "megamoe"
     workload_model = MoeWorkload
     config_model = MegaMoeConfig
+    depends = True
+    orders = get_args(ScheduleKind)
+    orders_name = "schedules"
     template_heading = (
         "A fused MoE layer, for xstage-tune. The values are examples: put in those of your layer."
     )

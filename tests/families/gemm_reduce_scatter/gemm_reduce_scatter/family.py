@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from gemm_reduce_scatter.config import GemmConfig
+from typing import get_args
+
+from gemm_reduce_scatter.config import GemmConfig, TileOrder
 from gemm_reduce_scatter.workload import GemmWorkload
 from xstage_tune.families.family import BoundFamily, Family
 from xstage_tune.platforms.schema import PlatformProfile
@@ -13,6 +15,7 @@ class GemmFamily(Family[GemmWorkload, GemmConfig]):
     config_kind = "gemm-rs"
     workload_model = GemmWorkload
     config_model = GemmConfig
+    orders = get_args(TileOrder)
     template_heading = "A GEMM and its reduce-scatter, for xstage-tune. The values are examples."
 
     def bind(
