@@ -103,7 +103,9 @@ class TestLaw:
         self, gap: float, free: float, volume: float, rate: float
     ) -> None:
         law = {"gap_ns": gap, "free_issue_ns": free, "volume_bytes": volume, "drain_bytes_per_s": rate}
-        assert burst_gap.issue_ns(**law) == pytest.approx(free + burst_gap.issue_overhead_ns(**law), rel=1e-9)
+        drain = burst_gap.drain_ns(volume_bytes=volume, drain_bytes_per_s=rate)
+        overhead = max(0.0, float(drain) - gap - free)  # equation 4
+        assert burst_gap.issue_ns(**law) == pytest.approx(free + overhead, rel=1e-9)
 
     @given(frees, volumes, rates)
     @properties
@@ -112,7 +114,8 @@ class TestLaw:
     ) -> None:
         law = {"free_issue_ns": free, "volume_bytes": volume, "drain_bytes_per_s": rate}
         recovery = burst_gap.recovery_gap_ns(**law)
-        assert burst_gap.issue_overhead_ns(gap_ns=0, **law) == recovery
+        overhead = burst_gap.issue_ns(gap_ns=0, **law) - free
+        assert overhead == pytest.approx(recovery, abs=1e-9 * (free + float(recovery)))
         peak = burst_gap.peak_outstanding_bytes(**law)
         drain = burst_gap.drain_ns(volume_bytes=volume, drain_bytes_per_s=rate)
         assert burst_gap.drain_ns(volume_bytes=peak, drain_bytes_per_s=rate) == pytest.approx(

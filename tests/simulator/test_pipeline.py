@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.simulator.cases import constant_rate, launches, paper_drain, repeated
 from xstage_tune.base.errors import UsageError
 from xstage_tune.launches.streams import Streams, independent_streams
-from xstage_tune.model import attention, moe
+from xstage_tune.model import attention, burst_gap, moe
 from xstage_tune.simulator.drain import DrainModel
 from xstage_tune.simulator.pipeline import PipelineConfig, PipelineRun, simulate
 
@@ -61,13 +61,13 @@ def test_one_output_slot_stalls_attention_as_equation_19_says(gap_ns: int, cover
     streams = replace(repeated(148, 60, gap_ns, 32768.0), slot_offset_ns=np.full(148 * 60, float(cover_ns)))
     run = simulate(streams, paper_drain(), PipelineConfig(staging_slots=1))
     # The next Q-loop runs for the cover while the burst issues, so what the path sees as gap is the rest.
-    overhead_ns = attention.output_overhead_ns(
-        q_loop_gap_ns=gap_ns - cover_ns,
+    issue_ns = burst_gap.issue_ns(
+        gap_ns=gap_ns - cover_ns,
         free_issue_ns=760.0,
         volume_bytes=148 * 32768,
         drain_bytes_per_s=717e9,
     )
-    expected = attention.critical_path_overhead_ns(overhead_ns=760.0 + overhead_ns, cover_ns=cover_ns)
+    expected = attention.critical_path_overhead_ns(overhead_ns=issue_ns, cover_ns=cover_ns)
     assert run.stall_ns.reshape(148, 60)[:, -2] == pytest.approx(float(expected), rel=1e-8)
 
 

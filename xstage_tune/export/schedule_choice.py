@@ -2,15 +2,15 @@
 
 The stall that interleaving saves is weighed against the cache locality that it costs.
 
-Stall: of a run of n Linear-2 tiles with gap G it is ``[(n - S)*(V/R - G) - Q/R]+`` behind S staging slots,
-since a run that starts on a drained path first fills Q. Under the wave schedule a run is what one wave gives
-an SM, with G = T_L2. Interleaved it is all of an SM's Linear-2 tiles, with G = T_L2 + (n1/n2)*T_L1, and then
-a tail of D rows without Linear-1. Where Linear-1 gives way to Linear-2, after each wave or once before the
-tail, SMs also wait for the last row's Linear-1 output, unless the rows before it keep them busy.
+Stall: that of finite runs (:mod:`xstage_tune.model.finite_run`). Under the wave schedule a run is what one
+wave gives an SM, with G = T_L2, behind the wave's Linear-1, in which the path drains. Interleaved it is all
+of an SM's Linear-2 tiles, with G = T_L2 + (n1/n2)*T_L1, and then a tail of D rows without Linear-1. Where
+Linear-1 gives way to Linear-2, after each wave or once before the tail, SMs also wait for the last row's
+Linear-1 output, unless the rows before it keep them busy.
 
 Locality: an expert's weight tile is loaded again in each later step of the expert with the probability
-that it has left the cache, ``[1 - cache / working set]+``. The working set is the weights of the experts in
-a step and the Linear-1 outputs in flight; interleaving has both layers' weights in it. What of a step's
+that it has left the cache (:mod:`xstage_tune.model.locality`). The working set is the weights of the experts
+in a step and the Linear-1 outputs in flight; interleaving has both layers' weights in it. What of a step's
 loads does not fit behind its mainloop is exposed.
 
 A difference below 2% of the mainloops is a tie, which the schedule that the search chose decides.
@@ -29,10 +29,13 @@ from xstage_tune.export.record import TunedConfig
 from xstage_tune.families.megamoe.config import MegaMoeConfig, Schedule, ScheduleKind
 from xstage_tune.families.megamoe.schedule_model import ScheduleModel
 from xstage_tune.families.megamoe.workload import MoeWorkload
+from xstage_tune.model import locality
+from xstage_tune.model.burst_gap import drain_ns
+from xstage_tune.model.finite_run import run_stall_ns
+from xstage_tune.model.moe import interleaved_gap_ns
 
 Floats = NDArray[np.float64]
 
-_NS_PER_S = 1e9
 #: About how far the closed form's difference is from the simulated one.
 _TIE_FRACTION = 0.02
 
@@ -54,6 +57,7 @@ class _Load:
     total_rows: int
     rows_per_expert: float  # of those with tokens
     drain_ns: float  # V/R
+    fill_ns: float  # Q/R
     l1_ns: float
     l2_ns: float
     slots: int
@@ -116,14 +120,24 @@ def _load(model: ScheduleModel, config: MegaMoeConfig, tokens: NDArray[np.int64]
     rows_per_expert = total_rows / max(1, int(np.count_nonzero(rows)))
     # Partial tiles store less and compute less; a tile never takes less than its share of weight loads.
     fill = float(tokens.sum()) / max(1, total_rows * config.block_m)
-    memory_bytes_per_ns = model.memory_bytes_per_s / model.sms / _NS_PER_S * max(1.0, rows_per_expert)
+
+    def tile_ns(mainloop_ns: float, weight_tile_bytes: float) -> float:
+        loads_ns = locality.tile_load_ns(
+            weight_tile_bytes=weight_tile_bytes,
+            rows=max(1.0, rows_per_expert),
+            sms=model.sms,
+            memory_bytes_per_s=model.memory_bytes_per_s,
+        )
+        return max(mainloop_ns * fill, float(loads_ns))
+
     return _Load(
         rows=rows,
         total_rows=total_rows,
         rows_per_expert=max(1.0, rows_per_expert),
-        drain_ns=model.sms * model.tile_bytes * fill / model.drain_bytes_per_s * _NS_PER_S,
-        l1_ns=max(model.l1_mainloop_ns * fill, model.l1_weight_tile_bytes / memory_bytes_per_ns),
-        l2_ns=max(model.l2_mainloop_ns * fill, model.l2_weight_tile_bytes / memory_bytes_per_ns),
+        drain_ns=_drain_ns(model, model.sms * model.tile_bytes * fill),
+        fill_ns=_drain_ns(model, model.capacity_bytes),
+        l1_ns=tile_ns(model.l1_mainloop_ns, model.l1_weight_tile_bytes),
+        l2_ns=tile_ns(model.l2_mainloop_ns, model.l2_weight_tile_bytes),
         slots=config.staging_depth,
     )
 
@@ -133,23 +147,43 @@ def _wave_stall_ns(model: ScheduleModel, load: _Load) -> float:
     first = np.arange(0, load.rows.size, model.experts_per_wave)
     rows = np.add.reduceat(load.rows, first)
     rows = rows[rows > 0]
-    return float((_run_stall_ns(model, load, rows, load.l2_ns) + _wait_ns(model, load, rows)).sum())
+    drained_ns = rows * (model.l1_tiles / model.sms * load.l1_ns)
+    room_ns = np.minimum(load.fill_ns, drained_ns)
+    stall_ns = _run_stall_ns(model, load, rows, load.l2_ns, room_ns)
+    return float((stall_ns + _wait_ns(model, load, rows)).sum())
 
 
 def _interleaved_stall_ns(model: ScheduleModel, load: _Load) -> float:
     """The mixed run, and the tail of the last rows with its wait."""
-    gap_ns = load.l2_ns + model.l1_tiles / model.l2_tiles * load.l1_ns
+    gap_ns = interleaved_gap_ns(
+        l1_mainloop_ns=load.l1_ns,
+        l2_mainloop_ns=load.l2_ns,
+        l1_tiles=model.l1_tiles,
+        l2_tiles=model.l2_tiles,
+    )
     rows = np.array([load.total_rows])
     tail = np.minimum(rows, model.lead_rows)
-    mixed = _run_stall_ns(model, load, rows - tail, gap_ns)
-    return float((mixed + _run_stall_ns(model, load, tail, load.l2_ns) + _wait_ns(model, load, tail)).sum())
+    mixed = _run_stall_ns(model, load, rows - tail, gap_ns, load.fill_ns)
+    alone = _run_stall_ns(model, load, tail, load.l2_ns, load.fill_ns)
+    return float((mixed + alone + _wait_ns(model, load, tail)).sum())
 
 
-def _run_stall_ns(model: ScheduleModel, load: _Load, rows: NDArray[np.int64], gap_ns: float) -> Floats:
+def _run_stall_ns(
+    model: ScheduleModel,
+    load: _Load,
+    rows: NDArray[np.int64],
+    gap_ns: Floats | float,
+    room_ns: Floats | float,
+) -> Floats:
     """Of runs of the Linear-2 tiles of ``rows`` rows, on the SM that gets most of them."""
-    tiles = np.maximum(np.ceil(rows * (model.l2_tiles / model.sms)) - load.slots, 0.0)
-    stall: Floats = np.maximum(tiles * (load.drain_ns - gap_ns) - _fill_ns(model), 0.0)
-    return stall
+    return run_stall_ns(
+        tiles=np.ceil(rows * (model.l2_tiles / model.sms)),
+        slots=load.slots,
+        gap_ns=gap_ns,
+        span_ns=0.0,  # an export does not know it
+        drain_ns=load.drain_ns,
+        room_ns=room_ns,
+    )
 
 
 def _wait_ns(model: ScheduleModel, load: _Load, rows: NDArray[np.int64]) -> Floats:
@@ -159,9 +193,8 @@ def _wait_ns(model: ScheduleModel, load: _Load, rows: NDArray[np.int64]) -> Floa
     return wait * (rows > 0)
 
 
-def _fill_ns(model: ScheduleModel) -> float:
-    """Q/R: what fills before anything stalls."""
-    return model.capacity_bytes / model.drain_bytes_per_s * _NS_PER_S
+def _drain_ns(model: ScheduleModel, volume_bytes: float) -> float:
+    return float(drain_ns(volume_bytes=volume_bytes, drain_bytes_per_s=model.drain_bytes_per_s))
 
 
 def _wave_exposed_ns(model: ScheduleModel, load: _Load) -> float:
@@ -217,7 +250,11 @@ def _exposed_ns(
     step_tiles: float,
     working_set: float,
 ) -> float:
-    lost = max(0.0, 1.0 - model.cache_bytes / working_set)
-    loaded = min(float(tiles), step_tiles) * weight_tile_bytes * lost
-    per_step = max(0.0, loaded / model.memory_bytes_per_s * _NS_PER_S - mainloop_ns)
-    return per_step * load.total_rows * tiles / step_tiles
+    lost = locality.lost_fraction(cache_bytes=model.cache_bytes, working_set_bytes=working_set)
+    read = locality.distinct_weight_tiles(step_tiles=step_tiles, row_tiles=tiles, rows=load.rows_per_expert)
+    per_step = locality.exposed_load_ns(
+        loaded_bytes=read * weight_tile_bytes * lost,
+        memory_bytes_per_s=model.memory_bytes_per_s,
+        mainloop_ns=mainloop_ns,
+    )
+    return float(per_step) * load.total_rows * tiles / step_tiles

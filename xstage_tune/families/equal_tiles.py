@@ -9,7 +9,7 @@ from xstage_tune.base.fabric import StoreFlavour
 from xstage_tune.families.floors import Floors
 from xstage_tune.families.prediction import Prediction
 from xstage_tune.families.tile_times import local_store_bytes_per_ns
-from xstage_tune.model.burst_gap import isolated_issue_ns, issue_ns
+from xstage_tune.model.burst_gap import drain_ns, isolated_issue_ns, issue_ns
 from xstage_tune.platforms import queries
 from xstage_tune.platforms.rooms import shared_room_bytes
 from xstage_tune.platforms.schema import PlatformProfile
@@ -31,7 +31,7 @@ class EqualTiles:
         burst_bytes: V, of a round of all SMs' tiles: the mean of those that a mainloop follows; 0 if none
             does.
         last_round_bytes: of the last round, which no mainloop follows and which may be part of one.
-        drain_bytes_per_ns: R.
+        drain_bytes_per_s: R.
         capacity_bytes: Q at this many producers.
         operand_wait_ns: how long a round's burst holds up a mainloop that has used up its operands; 0 where
             the platform does not tell how Q is divided.
@@ -48,7 +48,7 @@ class EqualTiles:
     remote_bytes: float
     burst_bytes: float
     last_round_bytes: float
-    drain_bytes_per_ns: float
+    drain_bytes_per_s: float
     capacity_bytes: float
     operand_wait_ns: float
     paced: bool
@@ -66,20 +66,23 @@ class EqualTiles:
     @property
     def drain_tile_ns(self) -> float:
         """V/R of a burst in which every SM stores one tile."""
-        return self.burst_bytes / self.drain_bytes_per_ns
+        return self._drained_ns(self.burst_bytes)
 
     @property
     def last_drain_ns(self) -> float:
         """V/R of the last round."""
-        return self.last_round_bytes / self.drain_bytes_per_ns
+        return self._drained_ns(self.last_round_bytes)
+
+    def _drained_ns(self, volume_bytes: float) -> float:
+        return float(drain_ns(volume_bytes=volume_bytes, drain_bytes_per_s=self.drain_bytes_per_s))
 
     def floors(self) -> Floors:
         """Lower bounds that hold for every tile order; operands from memory are in the time of a tile."""
-        leaving = self.remote_bytes / self.drain_bytes_per_ns
+        leaving_ns = self._drained_ns(self.remote_bytes)
         return Floors(
             compute_ns=self.mainloops_ns + self.least_staging_ns,
             issue_ns=self.tile_ns + self.rounds * self.least_staging_ns,
-            drain_ns=self.tile_ns + self.least_staging_ns + leaving if leaving else 0.0,
+            drain_ns=self.tile_ns + self.least_staging_ns + leaving_ns if leaving_ns else 0.0,
         )
 
     def prediction(self) -> Prediction:
@@ -98,18 +101,17 @@ class EqualTiles:
 
     def _burst_span_ns(self) -> float:
         """T_RS of a round's bursts: staging, and equation 3 or 7, whichever is more."""
-        drain_bytes_per_s = self.drain_bytes_per_ns * 1e9
         alone_ns = isolated_issue_ns(
             free_issue_ns=self.free_issue_ns,
             volume_bytes=self.burst_bytes,
-            drain_bytes_per_s=drain_bytes_per_s,
+            drain_bytes_per_s=self.drain_bytes_per_s,
             capacity_bytes=self.capacity_bytes,
         )
         steady_ns = issue_ns(
             gap_ns=self.tile_ns,
             free_issue_ns=self.free_issue_ns,
             volume_bytes=self.burst_bytes,
-            drain_bytes_per_s=drain_bytes_per_s,
+            drain_bytes_per_s=self.drain_bytes_per_s,
         )
         return self.staging_ns + max(float(alone_ns), float(steady_ns))
 
@@ -142,12 +144,12 @@ def equal_tiles(
     Raises:
         UsageError: the platform lacks compute figures, T0 or Q.
     """
-    drain_bytes_per_ns = platform.drain.bytes_per_s / 1e9
     followed = max(1, -(-tiles // sms) - 1)
     burst_bytes = max(0.0, remote_bytes - last_round_bytes) / followed
     operand_wait_ns = 0.0
     if isfinite(shared_room_bytes(platform, flavour)):
-        operand_wait_ns = max(0.0, burst_bytes / drain_bytes_per_ns - operands_ns)
+        burst_ns = drain_ns(volume_bytes=burst_bytes, drain_bytes_per_s=platform.drain.bytes_per_s)
+        operand_wait_ns = max(0.0, float(burst_ns) - operands_ns)
     free_ns = queries.issue_ns(platform, flavour, sms, tile_bytes * remote_fraction) if remote_fraction else 0
     return EqualTiles(
         tiles=tiles,
@@ -160,7 +162,7 @@ def equal_tiles(
         remote_bytes=remote_bytes,
         burst_bytes=burst_bytes,
         last_round_bytes=last_round_bytes,
-        drain_bytes_per_ns=drain_bytes_per_ns,
+        drain_bytes_per_s=platform.drain.bytes_per_s,
         capacity_bytes=float(queries.capacity_bytes(platform, flavour, sms)),
         operand_wait_ns=operand_wait_ns,
         paced=paced,

@@ -31,22 +31,6 @@ def completion_coupled_exposure_ns(
     return positive_part(drain + nonnegative("latency_ns", latency_ns) - nonnegative("cover_ns", cover_ns))
 
 
-def output_overhead_ns(
-    *,
-    q_loop_gap_ns: ArrayLike,
-    free_issue_ns: ArrayLike,
-    volume_bytes: ArrayLike,
-    drain_bytes_per_s: ArrayLike,
-) -> Floats:
-    """Equation 18: ``dt(M) = [V/R - G_Qloop(M) - T0]+``, backpressure on the epilogue per burst."""
-    return burst_gap.issue_overhead_ns(
-        gap_ns=q_loop_gap_ns,
-        free_issue_ns=free_issue_ns,
-        volume_bytes=volume_bytes,
-        drain_bytes_per_s=drain_bytes_per_s,
-    )
-
-
 def critical_path_overhead_ns(*, overhead_ns: ArrayLike, cover_ns: ArrayLike) -> Floats:
     """Equation 19: ``dt'(M) = [dt(M) - G_QK]+``, what double buffering leaves of equation 18."""
     return positive_part(nonnegative("overhead_ns", overhead_ns) - nonnegative("cover_ns", cover_ns))
@@ -55,14 +39,6 @@ def critical_path_overhead_ns(*, overhead_ns: ArrayLike, cover_ns: ArrayLike) ->
 def q_loop_kv_tiles(*, tokens: int, block_n: int, kv_splits: int = 1) -> int:
     """KV tiles of the longest Q-loop of a tile's CTAs, ``ceil(ceil(M / b_n) / kv_splits)``."""
     return -(-tokens // (block_n * kv_splits))
-
-
-def q_loop_gap_floor_ns(
-    *, tokens: ArrayLike, block_n: ArrayLike, kv_tile_ns: ArrayLike, kv_splits: ArrayLike = 1
-) -> Floats:
-    """Lower bound of the gap, ``sigma*M / (b_n*kv_splits)``: the Q-loop without its fixed part."""
-    tiles = nonnegative("tokens", tokens) / _rows_of_a_kv_tile_time(block_n, kv_splits)
-    return tiles * nonnegative("kv_tile_ns", kv_tile_ns)
 
 
 def converged_tokens(

@@ -32,17 +32,12 @@ def period_ns(*, issue_ns: ArrayLike, gap_ns: ArrayLike) -> Floats:
 def issue_ns(
     *, gap_ns: ArrayLike, free_issue_ns: ArrayLike, volume_bytes: ArrayLike, drain_bytes_per_s: ArrayLike
 ) -> Floats:
-    """Equations 3 and 8, the Burst-Gap law: ``T_iss = max(T0, V/R - G)``."""
+    """Equations 3 and 8, the Burst-Gap law: ``T_iss = max(T0, V/R - G)``.
+
+    What it exceeds T0 by is the backpressure dT_iss of equations 4, 9 and 18.
+    """
     drain = drain_ns(volume_bytes=volume_bytes, drain_bytes_per_s=drain_bytes_per_s)
     return np.maximum(nonnegative("free_issue_ns", free_issue_ns), drain - nonnegative("gap_ns", gap_ns))
-
-
-def issue_overhead_ns(
-    *, gap_ns: ArrayLike, free_issue_ns: ArrayLike, volume_bytes: ArrayLike, drain_bytes_per_s: ArrayLike
-) -> Floats:
-    """Equations 4 and 9: backpressure per burst, ``dT_iss = [V/R - G - T0]+``."""
-    drain = drain_ns(volume_bytes=volume_bytes, drain_bytes_per_s=drain_bytes_per_s)
-    return positive_part(drain - nonnegative("gap_ns", gap_ns) - nonnegative("free_issue_ns", free_issue_ns))
 
 
 def recovery_gap_ns(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import inf
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -17,6 +19,8 @@ def nonnegative(name: str, value: ArrayLike) -> Floats:
         ValueError: an element is negative, NaN or infinite.
     """
     array = np.asarray(value, dtype=np.float64)
+    if isinstance(value, float | int) and 0 <= value < inf:
+        return array  # most arguments of a search, which has them checked a hundred thousand times
     if not (np.isfinite(array) & (array >= 0)).all():
         raise ValueError(f"{name} must be finite and not negative, got {value!r}")
     return array
@@ -29,6 +33,8 @@ def positive(name: str, value: ArrayLike) -> Floats:
         ValueError: an element is zero, negative, NaN or infinite.
     """
     array = np.asarray(value, dtype=np.float64)
+    if isinstance(value, float | int) and 0 < value < inf:
+        return array
     if not (np.isfinite(array) & (array > 0)).all():
         raise ValueError(f"{name} must be finite and positive, got {value!r}")
     return array

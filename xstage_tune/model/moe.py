@@ -4,97 +4,29 @@ One Linear-2 tile stores its Combine bytes Vt; the K_act producers whose tile bo
 the burst ``V = K_act*Vt``. T_L1 and T_L2 (``l1_mainloop_ns``, ``l2_mainloop_ns``) are the mainloop
 times of one tile, and a steady cycle holds n1 Linear-1 and n2 Linear-2 tiles.
 
-These are steady-state laws: real Linear-2 runs are finite and start on a drained path, so use them
-as the test and the bound, and the event simulation for the time.
+These are steady-state laws, for the design test. Real Linear-2 runs are finite and start on a drained path:
+:mod:`xstage_tune.model.finite_run` has the closed form of that, the event simulation the time.
 Every function raises :class:`ValueError` for a negative, NaN or infinite argument.
 """
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from xstage_tune.model import burst_gap
-from xstage_tune.model.checks import NS_PER_S, Floats, nonnegative, positive, positive_part
-
-
-def wave_issue_ns(
-    *,
-    l2_mainloop_ns: ArrayLike,
-    free_issue_ns: ArrayLike,
-    volume_bytes: ArrayLike,
-    drain_bytes_per_s: ArrayLike,
-) -> Floats:
-    """Equation 11: ``T_iss + G = V/R`` under the wave schedule, so ``V/R - T_L2`` until that meets T0."""
-    return burst_gap.issue_ns(
-        gap_ns=l2_mainloop_ns,
-        free_issue_ns=free_issue_ns,
-        volume_bytes=volume_bytes,
-        drain_bytes_per_s=drain_bytes_per_s,
-    )
+from xstage_tune.model.checks import Floats, nonnegative, positive, positive_part
 
 
 def interleaved_gap_ns(
     *, l1_mainloop_ns: ArrayLike, l2_mainloop_ns: ArrayLike, l1_tiles: ArrayLike, l2_tiles: ArrayLike
 ) -> Floats:
-    """Equation 12: ``G_int = T_L2 + (n1/n2)*T_L1``; the wave schedule's gap is T_L2 alone."""
-    inserted = _inserted_ns(l1_mainloop_ns, l1_tiles, l2_tiles)
-    return nonnegative("l2_mainloop_ns", l2_mainloop_ns) + inserted
+    """Equation 12: ``G_int = T_L2 + (n1/n2)*T_L1``; the wave schedule's gap is T_L2 alone.
 
-
-def interleaved_overhead_ns(
-    *, wave_overhead_ns: ArrayLike, l1_mainloop_ns: ArrayLike, l1_tiles: ArrayLike, l2_tiles: ArrayLike
-) -> Floats:
-    """Equation 13: ``dT_int = [dT_wave - (n1/n2)*T_L1]+``."""
-    inserted = _inserted_ns(l1_mainloop_ns, l1_tiles, l2_tiles)
-    return positive_part(nonnegative("wave_overhead_ns", wave_overhead_ns) - inserted)
-
-
-def interleaved_injection_bytes_per_s(
-    *,
-    l1_mainloop_ns: ArrayLike,
-    l2_mainloop_ns: ArrayLike,
-    l1_tiles: ArrayLike,
-    l2_tiles: ArrayLike,
-    free_issue_ns: ArrayLike,
-    volume_bytes: ArrayLike,
-) -> Floats:
-    """Left side of equation 14: ``n2*V / (n2*(T0 + T_L2) + n1*T_L1)``."""
-    n2 = positive("l2_tiles", l2_tiles)
-    linear2 = n2 * burst_gap.period_ns(issue_ns=free_issue_ns, gap_ns=l2_mainloop_ns)
-    linear1 = nonnegative("l1_tiles", l1_tiles) * nonnegative("l1_mainloop_ns", l1_mainloop_ns)
-    cycle = positive("cycle time", linear2 + linear1)
-    return n2 * nonnegative("volume_bytes", volume_bytes) / cycle * NS_PER_S
-
-
-def interleaving_suffices(
-    *,
-    l1_mainloop_ns: ArrayLike,
-    l2_mainloop_ns: ArrayLike,
-    l1_tiles: ArrayLike,
-    l2_tiles: ArrayLike,
-    free_issue_ns: ArrayLike,
-    volume_bytes: ArrayLike,
-    drain_bytes_per_s: ArrayLike,
-) -> NDArray[np.bool_]:
-    """Equation 14 as ``G_int >= G*``: reordering alone removes the steady backpressure.
-
-    Where it fails, the burst volume has to shrink too. The lead D has no part in it.
+    At this gap the Burst-Gap law (equation 3) is equation 11 where n1 is 0, else 13, and the rate bound
+    (equation 10) is equation 14: interleaving suffices where G_int >= G*. The lead D has no part in it.
     """
-    gap = interleaved_gap_ns(
-        l1_mainloop_ns=l1_mainloop_ns, l2_mainloop_ns=l2_mainloop_ns, l1_tiles=l1_tiles, l2_tiles=l2_tiles
-    )
-    return gap >= burst_gap.recovery_gap_ns(
-        free_issue_ns=free_issue_ns, volume_bytes=volume_bytes, drain_bytes_per_s=drain_bytes_per_s
-    )
-
-
-def remote_store_span_ns(
-    *, free_issue_ns: ArrayLike, overhead_ns: ArrayLike, staging_ns: ArrayLike = 0.0
-) -> Floats:
-    """T_RS of equation 15: ``T0 + dT_iss`` and the fixed cost of the staging copy."""
-    issue = nonnegative("free_issue_ns", free_issue_ns) + nonnegative("overhead_ns", overhead_ns)
-    return issue + nonnegative("staging_ns", staging_ns)
+    ratio = nonnegative("l1_tiles", l1_tiles) / positive("l2_tiles", l2_tiles)
+    inserted = ratio * nonnegative("l1_mainloop_ns", l1_mainloop_ns)
+    return nonnegative("l2_mainloop_ns", l2_mainloop_ns) + inserted
 
 
 def critical_path_stall_ns(*, span_ns: ArrayLike, cover_ns: ArrayLike) -> Floats:
@@ -113,9 +45,3 @@ def lead_knee_rows(*, block_n: ArrayLike, producers: ArrayLike, intermediate: Ar
     """
     width = positive("block_n", block_n) * positive("producers", producers)
     return width / (2.0 * positive("intermediate", intermediate))
-
-
-def _inserted_ns(l1_mainloop_ns: ArrayLike, l1_tiles: ArrayLike, l2_tiles: ArrayLike) -> Floats:
-    """Linear-1 time that interleaving puts after each Linear-2 tile: ``(n1/n2)*T_L1``."""
-    ratio = nonnegative("l1_tiles", l1_tiles) / positive("l2_tiles", l2_tiles)
-    return ratio * nonnegative("l1_mainloop_ns", l1_mainloop_ns)

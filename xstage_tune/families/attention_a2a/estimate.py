@@ -28,8 +28,7 @@ from xstage_tune.families.attention_a2a.workload import AttentionWorkload
 from xstage_tune.families.estimate import Arrival, Estimate, Quantity
 from xstage_tune.families.workload_fields import OUTPUT_BYTES
 from xstage_tune.model import attention
-from xstage_tune.model.burst_gap import drain_ns
-from xstage_tune.model.checks import NS_PER_S
+from xstage_tune.model.burst_gap import drain_ns, injection_bytes_per_s
 from xstage_tune.platforms.schema import PlatformProfile
 
 
@@ -216,13 +215,13 @@ def _predict_handed_over(
         gap,
     )
     cover = derived(gap.value, "the whole Q-loop: the output has buffers of its own", gap)
-    asked = burst.volume_bytes.value / gap.value * NS_PER_S
+    asked = injection_bytes_per_s(gap_ns=gap.value, free_issue_ns=0.0, volume_bytes=burst.volume_bytes.value)
     serial_drain_ns = serial_drain(burst, workload.remote_bytes)
     residual = total(bursts, stall)
     return SchedulePrediction(
         gap_ns=gap,
         rate_ok=burst.rate_ok(gap.value),
-        injection_bytes_per_s=derived(asked, "V / G", burst.volume_bytes, gap),
+        injection_bytes_per_s=derived(float(asked), "V / G", burst.volume_bytes, gap),
         issue_ns=issue,
         issue_overhead_ns=derived(0.0, "others store", issue),
         span_ns=times.staging_ns,

@@ -15,6 +15,7 @@ import numpy as np
 from xstage_tune.base.errors import UsageError
 from xstage_tune.families.megamoe.order import LINEAR1, MoeGrid, MoeOrder
 from xstage_tune.launches.streams import Floats, Ints
+from xstage_tune.model.locality import load_ns, lost_fraction
 from xstage_tune.platforms.schema import PlatformProfile
 
 
@@ -95,9 +96,10 @@ def moe_mainloop_ns(model: ComputeModel, shape: MoeShape, grid: MoeGrid, order: 
     """Mainloop of each tile ``[n]``.
 
     Cache locality: an expert's weight tile is loaded from memory by the expert's first row, and by each
-    later step that uses it with the probability that it has left L2 meanwhile,
-    ``[1 - L2 / working set]+``. The working set of a step is the weights of the experts and layers in it, and
-    the Linear-1 outputs that wait for Linear-2: it grows with the experts in flight, so with the lead D.
+    later step that uses it with the probability that it has left L2 meanwhile
+    (:func:`~xstage_tune.model.locality.lost_fraction`). The working set of a step is the weights of the
+    experts and layers in it, and the Linear-1 outputs that wait for Linear-2: it grows with the experts in
+    flight, so with the lead D.
     """
     linear1 = order.layer == LINEAR1
     reduction = np.where(linear1, shape.hidden, shape.intermediate)
@@ -110,9 +112,11 @@ def moe_mainloop_ns(model: ComputeModel, shape: MoeShape, grid: MoeGrid, order: 
     step = np.arange(order.layer.size) - np.repeat(order.first[:-1], lengths)
     steps = int(lengths.max(initial=0))
     weight_tile = order.filled(grid) * shape.block_n * reduction * shape.weight_bytes
-    missing = np.maximum(0.0, 1.0 - model.l2_bytes / _working_set_bytes(shape, grid, order, step, steps))
+    missing = lost_fraction(
+        cache_bytes=model.l2_bytes, working_set_bytes=_working_set_bytes(shape, grid, order, step, steps)
+    )
     loaded = _loaded_bytes(grid, order, step, steps, weight_tile, missing)
-    memory_ns = loaded / model.memory_bytes_per_s * 1e9
+    memory_ns = load_ns(loaded_bytes=loaded, memory_bytes_per_s=model.memory_bytes_per_s)
     mainloop: Floats = model.fill_ns + np.maximum(compute, memory_ns[step])
     return mainloop
 

@@ -12,7 +12,7 @@ from xstage_tune.families.launch import GivenTimes
 from xstage_tune.families.megamoe.config import MegaMoeConfig
 from xstage_tune.families.megamoe.tile_times import moe_tile_times
 from xstage_tune.families.megamoe.workload import MoeWorkload
-from xstage_tune.model.checks import NS_PER_S
+from xstage_tune.model.locality import tile_load_ns
 from xstage_tune.platforms.schema import PlatformProfile
 
 
@@ -38,12 +38,16 @@ def moe_times(
         UsageError: the platform has no compute section, or no rate for the layer's operands.
     """
     times = moe_tile_times(config, layer, platform)
-    memory_bytes_per_s = compute_of(platform).memory_bytes_per_s / platform.gpu.sm_count
 
     def mainloop(depth: int) -> Figure:
         from_l2 = float(times.mainloop_ns(np.array(tile_tokens), depth))
-        weight_bytes = config.block_n * depth * layer.weight_bytes / rows_per_expert
-        from_memory = times.fill_ns + weight_bytes / memory_bytes_per_s * NS_PER_S
+        loads_ns = tile_load_ns(
+            weight_tile_bytes=config.block_n * depth * layer.weight_bytes,
+            rows=rows_per_expert,
+            sms=platform.gpu.sm_count,
+            memory_bytes_per_s=compute_of(platform).memory_bytes_per_s,
+        )
+        from_memory = times.fill_ns + float(loads_ns)
         limit = "compute or L2 loads" if from_l2 >= from_memory else "weight loads from memory"
         origin = f"{limit} of a {tile_tokens} x {config.block_n} x {depth} tile at the platform's rates"
         if unmeasured_compute(platform):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from xstage_tune.families.floors import Floors
 from xstage_tune.families.megamoe.load import MoeLoad
+from xstage_tune.model.locality import load_ns
 
 
 def moe_floors(load: MoeLoad) -> Floors:
@@ -21,10 +22,10 @@ def moe_floors(load: MoeLoad) -> Floors:
     first, last = load.linear1, load.linear2
     stores_ns = min(first.least_issue_ns, last.least_issue_ns)
     shared_slot_ns = load.mainloop_ns + load.issue_ns if load.serial else 0.0
-    leaving = load.remote_bytes / load.drain_bytes_per_ns
+    leaving_ns = load.drained_ns(load.remote_bytes)
     return Floors(
         compute_ns=max(load.mainloop_ns + stores_ns, shared_slot_ns),
         issue_ns=load.issue_ns + min(first.least_ns, last.least_ns),
-        drain_ns=leaving + first.least_ns + last.least_ns if leaving else 0.0,
-        memory_ns=load.weight_bytes / load.memory_bytes_per_ns,
+        drain_ns=leaving_ns + first.least_ns + last.least_ns if leaving_ns else 0.0,
+        memory_ns=float(load_ns(loaded_bytes=load.weight_bytes, memory_bytes_per_s=load.memory_bytes_per_s)),
     )

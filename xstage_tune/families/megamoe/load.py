@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +21,8 @@ from xstage_tune.families.megamoe.tiling import RowTiles, linear_tiles
 from xstage_tune.families.megamoe.workload import MoeWorkload
 from xstage_tune.families.tile_times import local_store_bytes_per_ns
 from xstage_tune.families.workload_fields import OUTPUT_BYTES
+from xstage_tune.model import locality
+from xstage_tune.model.burst_gap import drain_ns
 from xstage_tune.platforms.queries import capacity_bytes, issue_ns
 from xstage_tune.platforms.schema import PlatformProfile
 
@@ -48,7 +51,7 @@ class LayerLoad:
     weight_tile_bytes: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class MoeLoad:
     """Both Linears on one rank.
 
@@ -58,9 +61,9 @@ class MoeLoad:
         slots: tiles between the mainloop's need of a buffer and the end of their stores.
         linear1, linear2: the layers.
         remote_bytes: Combine bytes that leave, all together.
-        drain_bytes_per_ns: R.
+        drain_bytes_per_s: R.
         capacity_bytes: Q at this many producers.
-        memory_bytes_per_ns: of the GPU.
+        memory_bytes_per_s: of the GPU.
     """
 
     rows: Ints
@@ -69,9 +72,9 @@ class MoeLoad:
     linear1: LayerLoad
     linear2: LayerLoad
     remote_bytes: float
-    drain_bytes_per_ns: float
+    drain_bytes_per_s: float
     capacity_bytes: float
-    memory_bytes_per_ns: float
+    memory_bytes_per_s: float
 
     @property
     def total_rows(self) -> int:
@@ -97,16 +100,35 @@ class MoeLoad:
         """Stores of one SM without backpressure, mean over the SMs."""
         return self.total_rows * self.row_ns(self.linear1.issue_ns, self.linear2.issue_ns)
 
-    @property
+    def drained_ns(self, volume_bytes: float) -> float:
+        """How long bytes drain."""
+        return float(drain_ns(volume_bytes=volume_bytes, drain_bytes_per_s=self.drain_bytes_per_s))
+
+    @cached_property
     def drain_tile_ns(self) -> float:
         """V/R of a burst in which every SM stores one Linear-2 tile: the drain-limited period."""
         tiles = self.total_rows * self.linear2.row_tiles
-        return self.remote_bytes / tiles * self.sms / self.drain_bytes_per_ns if tiles else 0.0
+        return self.drained_ns(self.remote_bytes / tiles * self.sms) if tiles else 0.0
 
-    @property
+    @cached_property
     def fill_ns(self) -> float:
         """Q/R: how long a full queue drains."""
-        return self.capacity_bytes / self.drain_bytes_per_ns
+        return self.drained_ns(self.capacity_bytes)
+
+    @cached_property
+    def exposed_weights_ns(self) -> float:
+        """What the first use of each expert's weights, from memory, adds to the mainloops of an SM."""
+        return self._exposed_weights_ns(self.linear1) + self._exposed_weights_ns(self.linear2)
+
+    def _exposed_weights_ns(self, layer: LayerLoad) -> float:
+        rows = self.rows[self.rows > 0]
+        new_tiles = locality.distinct_weight_tiles(step_tiles=self.sms, row_tiles=layer.row_tiles, rows=rows)
+        exposed_ns = locality.exposed_load_ns(
+            loaded_bytes=new_tiles * layer.weight_tile_bytes,
+            memory_bytes_per_s=self.memory_bytes_per_s,
+            mainloop_ns=layer.mean_ns,
+        )
+        return float((layer.row_tiles / new_tiles * exposed_ns).sum())
 
     @property
     def weight_bytes(self) -> float:
@@ -162,9 +184,9 @@ def moe_load(config: MegaMoeConfig, workload: MoeWorkload, platform: PlatformPro
         linear1=layer(tiles1, workload.linear1_shape[1], stores1_ns),
         linear2=layer(tiles2, workload.linear2_shape[1], stores2_ns),
         remote_bytes=float(combine @ counts) * fraction * tiles2.extent,
-        drain_bytes_per_ns=platform.drain.bytes_per_s / 1e9,
+        drain_bytes_per_s=platform.drain.bytes_per_s,
         capacity_bytes=float(capacity_bytes(platform, config.store_flavour, sms)),
-        memory_bytes_per_ns=compute_of(platform).memory_bytes_per_s / 1e9,
+        memory_bytes_per_s=compute_of(platform).memory_bytes_per_s,
     )
 
 

@@ -1,12 +1,9 @@
 """Expected time of a MegaMoE config: closed forms by schedule, never the simulator.
 
 The steady-state equations (11-14) over-state the stall of real launches, whose Linear-2 runs are finite and
-begin on a drained path. A run of n Linear-2 tiles after Linear-1 work stalls by
-
-    [(n - S) * (p - T_L2) - Q/R]+,   p = max(T_L2, T_RS, V/R),
-
-and a launch is a sequence of runs: one a wave, one a group of the clamped lag, or one at the end for what the
-lead leaves. With two slots every tile's stores must be over by the end of the next mainloop (equation 15).
+begin on a drained path (:mod:`xstage_tune.model.finite_run`). A launch is a sequence of runs: one a wave,
+one a group of the clamped lag, or one at the end for what the lead leaves. With two slots every tile's stores
+must be over by the end of the next mainloop (equation 15).
 To that come the waits of Linear-2 for rows that Linear-1 has not finished (equation 16's starvation), what
 weights from memory add, and the uneven last round.
 """
@@ -19,10 +16,11 @@ from typing import assert_never
 import numpy as np
 
 from xstage_tune.families.megamoe.config import Schedule
-from xstage_tune.families.megamoe.load import Floats, LayerLoad, MoeLoad
+from xstage_tune.families.megamoe.load import Floats, MoeLoad
 from xstage_tune.families.megamoe.static_schedules import LAG_GROUP_UNITS, LAG_UNIT_ROWS, clamped_lag_units
 from xstage_tune.families.prediction import Prediction
 from xstage_tune.model.checks import positive_part
+from xstage_tune.model.finite_run import run_stall_ns
 from xstage_tune.platforms.latencies import RAISE_NS, SIGNAL_NS
 
 
@@ -33,7 +31,7 @@ def predict_moe(load: MoeLoad, schedule: Schedule) -> Prediction:
     stall_ns = _stall_ns(load, schedule)
     # Where one slot serves all tiles, each waits for the stores of the one before.
     stall_ns += load.issue_ns if load.serial else 0.0
-    busy_ns = load.mainloop_ns + _memory_ns(load) + _last_round_ns(load, schedule)
+    busy_ns = load.mainloop_ns + load.exposed_weights_ns + _last_round_ns(load, schedule)
     return Prediction(busy_ns + stall_ns + _storing_ns(load), stall_ns)
 
 
@@ -55,7 +53,7 @@ def _wave_stall_ns(load: MoeLoad, rows: Floats) -> float:
     """
     linear1, linear2 = load.linear1, load.linear2
     linear1_ns = rows * linear1.row_tiles / load.sms * linear1.mean_ns
-    stall_ns = _run_stall_ns(load, rows * linear2.row_tiles / load.sms, linear1_ns)
+    stall_ns = _linear2_stall_ns(load, rows * linear2.row_tiles / load.sms, linear1_ns)
     # The first row's Linear-2 follows the other rows' Linear-1; the last one's, the other rows' Linear-2.
     other = positive_part(rows - 1) / load.sms
     covered = np.minimum(linear1.row_tiles * linear1.mean_ns, linear2.row_tiles * linear2.mean_ns) * other
@@ -67,15 +65,20 @@ def _interleaved_stall_ns(load: MoeLoad, lead_rows: int) -> float:
     lead = min(lead_rows, load.total_rows)
     steady_rows = load.total_rows - lead
     row_ns = load.row_ns(load.linear1.mean_ns, load.linear2.mean_ns)
-    issue_ns = load.row_ns(load.linear1.issue_ns, load.linear2.issue_ns)
-    limited_ns = max(issue_ns, load.row_ns(0.0, load.drain_tile_ns))
-    backpressure_ns = max(0.0, steady_rows * max(0.0, limited_ns - row_ns) - load.fill_ns)
+    backpressure_ns = run_stall_ns(
+        tiles=steady_rows,
+        slots=0,
+        gap_ns=row_ns,
+        span_ns=load.row_ns(load.linear1.issue_ns, load.linear2.issue_ns),
+        drain_ns=load.row_ns(0.0, load.drain_tile_ns),
+        room_ns=load.fill_ns,
+    )
     # An SM that runs a Linear-2 tile first is later with its Linear-1 tile by as much.
     latency_ns = _row_latency_ns(load) + load.linear2.mean_ns
     starved_ns = steady_rows * max(0.0, latency_ns / lead - row_ns)
-    steady_ns = max(backpressure_ns, starved_ns, _uncovered_ns(load, steady_rows))
+    steady_ns = max(float(backpressure_ns), starved_ns, _uncovered_ns(load, steady_rows))
     tail_tiles = lead * load.linear2.row_tiles / load.sms
-    return steady_ns + float(_run_stall_ns(load, tail_tiles, load.fill_ns))
+    return steady_ns + float(_linear2_stall_ns(load, tail_tiles, load.fill_ns))
 
 
 def _alternating_stall_ns(load: MoeLoad) -> float:
@@ -85,11 +88,16 @@ def _alternating_stall_ns(load: MoeLoad) -> float:
     tiles2 = load.total_rows * linear2.row_tiles / load.sms
     warmup = 1 + ceil(max(0.0, tiles1 - tiles2)) + ceil(linear1.row_tiles / load.sms)
     pairs = max(0.0, min(tiles1 - warmup, tiles2))
-    pair_ns = linear1.mean_ns + linear2.mean_ns
-    limited_ns = max(load.drain_tile_ns, linear1.issue_ns + linear2.issue_ns)
-    backpressure_ns = max(0.0, pairs * max(0.0, limited_ns - pair_ns) - load.fill_ns)
-    paired_ns = max(backpressure_ns, pairs * _uncovered_pair_ns(load))
-    return paired_ns + float(_run_stall_ns(load, tiles2 - pairs, load.fill_ns))
+    backpressure_ns = run_stall_ns(
+        tiles=pairs,
+        slots=0,
+        gap_ns=linear1.mean_ns + linear2.mean_ns,
+        span_ns=linear1.issue_ns + linear2.issue_ns,
+        drain_ns=load.drain_tile_ns,
+        room_ns=load.fill_ns,
+    )
+    paired_ns = max(float(backpressure_ns), pairs * _uncovered_pair_ns(load))
+    return paired_ns + float(_linear2_stall_ns(load, tiles2 - pairs, load.fill_ns))
 
 
 def _clamped_lag_stall_ns(load: MoeLoad) -> float:
@@ -99,7 +107,7 @@ def _clamped_lag_stall_ns(load: MoeLoad) -> float:
     groups = (units - lag) // LAG_GROUP_UNITS
     steady_ns = _wave_stall_ns(load, np.full(groups, LAG_GROUP_UNITS * unit_rows))
     tail_tiles = lag * unit_rows * load.linear2.row_tiles / load.sms
-    return steady_ns + float(_run_stall_ns(load, tail_tiles, load.fill_ns))
+    return steady_ns + float(_linear2_stall_ns(load, tail_tiles, load.fill_ns))
 
 
 def _uncovered_ns(load: MoeLoad, rows: float) -> float:
@@ -119,12 +127,16 @@ def _uncovered_pair_ns(load: MoeLoad) -> float:
     return max(0.0, linear1.issue_ns - linear2.mean_ns) + max(0.0, linear2.issue_ns - linear1.mean_ns)
 
 
-def _run_stall_ns(load: MoeLoad, tiles: Floats | float, drained_ns: Floats | float) -> Floats:
+def _linear2_stall_ns(load: MoeLoad, tiles: Floats | float, drained_ns: Floats | float) -> Floats:
     """Stall of runs of ``tiles`` Linear-2 tiles a SM, after ``drained_ns`` in which the path drained."""
-    linear2 = load.linear2
-    period_ns = max(linear2.mean_ns, linear2.issue_ns, load.drain_tile_ns)
-    room_ns = np.minimum(load.fill_ns, drained_ns)
-    return positive_part(np.asarray((tiles - load.slots) * (period_ns - linear2.mean_ns) - room_ns))
+    return run_stall_ns(
+        tiles=tiles,
+        slots=load.slots,
+        gap_ns=load.linear2.mean_ns,
+        span_ns=load.linear2.issue_ns,
+        drain_ns=load.drain_tile_ns,
+        room_ns=np.minimum(load.fill_ns, drained_ns),
+    )
 
 
 def _row_latency_ns(load: MoeLoad) -> float:
@@ -151,16 +163,3 @@ def _last_round_ns(load: MoeLoad, schedule: Schedule) -> float:
 def _storing_ns(load: MoeLoad) -> float:
     """From the end of the last mainloop until its stores are accepted."""
     return max(load.linear2.issue_ns, load.drain_tile_ns)
-
-
-def _memory_ns(load: MoeLoad) -> float:
-    """What the first use of each expert's weights adds to the mainloops."""
-    return _layer_memory_ns(load, load.linear1) + _layer_memory_ns(load, load.linear2)
-
-
-def _layer_memory_ns(load: MoeLoad, layer: LayerLoad) -> float:
-    rows = load.rows[load.rows > 0]
-    # New weight tiles in a step that has any: one row's, or those of all the experts that a step spans.
-    new_tiles = np.maximum(min(layer.row_tiles, load.sms), load.sms / rows)
-    step_ns = new_tiles * layer.weight_tile_bytes / load.memory_bytes_per_ns
-    return float((layer.row_tiles / new_tiles * positive_part(step_ns - layer.mean_ns)).sum())
