@@ -23,6 +23,8 @@ from typing import Any, Literal
 import numpy as np
 
 from xstage_tune.base.fabric import StoreFlavour, StorePath
+from xstage_tune.devices.opener import open_cuda
+from xstage_tune.devices.spec import EMULATE
 from xstage_tune.families.megamoe.order import ExpertWave, Interleaved, MoeGrid, Schedule, megamoe_order
 from xstage_tune.families.megamoe.scheduling import MoeScheduling
 from xstage_tune.families.megamoe.streams import (
@@ -31,10 +33,10 @@ from xstage_tune.families.megamoe.streams import (
     megamoe_streams,
     moe_store_bytes,
 )
-from xstage_tune.launches.skeleton_figures import LaunchFigures, figures_of
+from xstage_tune.launches.skeleton_figures import LaunchFigures
 from xstage_tune.launches.skeletons import Skeleton
 from xstage_tune.platforms.loader import load_platform
-from xstage_tune.simulator.skeletons import SimulatedSkeletons
+from xstage_tune.simulator.device import SimulatedDevice
 
 SMS = 132
 BLOCK_M = 128
@@ -181,10 +183,8 @@ def published_skeleton(schedule: Schedule, staging_slots: int, remote_fraction: 
 def print_published_skeleton(device_index: int, repeats: int) -> None:
     """Totals in us, measured now beside measured then; both schedules in rotated order."""
     from benchmarks.simulator import SKELETON_MEASURED
-    from xstage_tune.cuda.gpu import Gpu
-    from xstage_tune.cuda.skeletons import CudaSkeletons
 
-    device = CudaSkeletons(Gpu.open(device_index))
+    device = open_cuda(EMULATE, str(device_index))
     schedules = (ExpertWave(1), Interleaved(1))
     try:
         print(f"{device.identity}, path host, medians of {repeats}")
@@ -192,10 +192,10 @@ def print_published_skeleton(device_index: int, repeats: int) -> None:
             launches: dict[Schedule, list[float]] = {schedule: [] for schedule in schedules}
             for repeat in range(repeats + 1):
                 for schedule in schedules[:: 1 if repeat % 2 else -1]:
-                    (run,) = device.run_skeletons([published_skeleton(schedule, slots, fraction)])
-                    assert run.verification.mismatched_bytes == 0, run.skeleton.label
+                    (run,) = device.run([published_skeleton(schedule, slots, fraction)])
+                    assert run.verification.mismatched_bytes == 0, run.launch.label
                     if repeat:  # the first round is not counted
-                        launches[schedule].append(run.makespan_ns / 1e3)
+                        launches[schedule].append(run.figures.makespan_ns / 1e3)
             wave, interleaved = (median(launches[schedule]) for schedule in schedules)
             then = SKELETON_MEASURED[slots]
             known = f" (then {then.wave:.0f}, {then.interleaved:.0f}, {then.ratio:.3f})" if fraction else ""
@@ -206,11 +206,8 @@ def print_published_skeleton(device_index: int, repeats: int) -> None:
 
 def measure(device_index: int, path: StorePath, repeats: int) -> dict[str, Any]:
     """Run all cases on a GPU; figures of each launch."""
-    from xstage_tune.cuda.gpu import Gpu
-    from xstage_tune.cuda.skeletons import CudaSkeletons
-
     names: tuple[ScheduleName, ...] = ("wave", "interleaved")
-    device = CudaSkeletons(Gpu.open(device_index))
+    device = open_cuda(EMULATE, str(device_index))
     rows = []
     try:
         for case in cases():
@@ -218,9 +215,9 @@ def measure(device_index: int, path: StorePath, repeats: int) -> dict[str, Any]:
             launches: dict[str, list[LaunchFigures]] = {name: [] for name in names}
             for repeat in range(repeats):
                 for name in names if repeat % 2 == 0 else names[::-1]:
-                    for run in device.run_skeletons([skeletons[name]]):
-                        assert run.verification.mismatched_bytes == 0, run.skeleton.label
-                        launches[name].append(figures_of(run))
+                    for run in device.run([skeletons[name]]):
+                        assert run.verification.mismatched_bytes == 0, run.launch.label
+                        launches[name].append(run.figures)
             rows.append({"case": asdict(case)} | {n: [asdict(f) for f in launches[n]] for n in names})
         return {"device": asdict(device.describe()), "identity": device.identity, "path": path, "rows": rows}
     finally:
@@ -240,14 +237,14 @@ class Compared:
 
 def compare(measured: dict[str, Any], platform: str, half: str | None) -> Iterator[Compared]:
     """Simulate every measured launch of a half, or of both."""
-    device = SimulatedSkeletons(load_platform(platform))
+    device = SimulatedDevice(load_platform(platform))
     for row in measured["rows"]:
         case = Case(**row["case"])
         if half is not None and case.half != half:
             continue
         for name in ("wave", "interleaved"):
-            (run,) = device.run_skeletons([skeleton_of(case, name, measured["path"])])
-            ours = figures_of(run)
+            (run,) = device.run([skeleton_of(case, name, measured["path"])])
+            ours = run.figures
             emulated_ns = median(launch["makespan_ns"] for launch in row[name])
             issued = [launch["issue_mean_ns"] for launch in row[name]]
             yield Compared(

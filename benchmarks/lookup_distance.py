@@ -23,17 +23,20 @@ from pathlib import Path
 import numpy as np
 
 from xstage_tune.base.errors import UsageError
+from xstage_tune.base.progress import NoProgress
 from xstage_tune.families.binding import check_config, default_config
 from xstage_tune.families.config import KernelConfig
+from xstage_tune.families.kernel_launch import run_kernel
 from xstage_tune.families.workload import Workload
 from xstage_tune.families.workload_files import list_workloads, load_workload
+from xstage_tune.launches.device import Device
 from xstage_tune.platforms.loader import load_platform
-from xstage_tune.search.driver import NoProgress, run_search
+from xstage_tune.search.driver import run_search
 from xstage_tune.search.journal import NoJournal
 from xstage_tune.search.request import SearchRequest
 from xstage_tune.search.result import Outcome
 from xstage_tune.search.space import build_space
-from xstage_tune.simulator.fused_kernels import SimulatedKernels
+from xstage_tune.simulator.device import SimulatedDevice
 
 DATA = Path(__file__).parent / "data" / "lookup-distance.json"
 PLATFORMS = {"moe": ("paper-nvlink5", "h200-peer"), "attention": ("h200-peer",)}
@@ -67,7 +70,7 @@ def with_tokens(name: str, tokens: int) -> Workload:
     return load_workload(name, [f"{key}={tokens}"])
 
 
-def tuned_config(workload: Workload, device: SimulatedKernels, platform_name: str) -> KernelConfig:
+def tuned_config(workload: Workload, device: Device, platform_name: str) -> KernelConfig:
     platform = load_platform(platform_name)
     request = SearchRequest(workload, platform, trials=TRIALS)
     space = build_space(workload, platform)
@@ -77,7 +80,7 @@ def tuned_config(workload: Workload, device: SimulatedKernels, platform_name: st
 def cases_of(platform_name: str, name: str, tuned_tokens: int) -> list[Case]:
     """All cases of one search."""
     platform = load_platform(platform_name)
-    device = SimulatedKernels(platform)
+    device = SimulatedDevice(platform)
     tuned_for = with_tokens(name, tuned_tokens)
     try:
         config = tuned_config(tuned_for, device, platform_name)
@@ -94,7 +97,7 @@ def cases_of(platform_name: str, name: str, tuned_tokens: int) -> list[Case]:
                 continue  # a lookup gives the default then
             default = default_config(workload, platform)
             ran, base = (
-                Outcome(one, device.run_kernel(workload, one, REPEATS).samples_ns("latency"))
+                Outcome(one, run_kernel(device, workload, one, platform.path, REPEATS).samples_ns("latency"))
                 for one in (config, default)
             )
             over = ran.objective_ns / base.objective_ns

@@ -32,11 +32,14 @@ import numpy as np
 
 from xstage_tune.base.fabric import StoreFlavour
 from xstage_tune.base.spans import SpanKind
-from xstage_tune.launches.skeletons import Skeleton, SkeletonDevice, SkeletonRun
+from xstage_tune.devices.opener import open_cuda
+from xstage_tune.devices.spec import EMULATE
+from xstage_tune.launches.device import Device
+from xstage_tune.launches.skeletons import TOTALS, Skeleton, SkeletonRun
 from xstage_tune.launches.streams import NO_COUNTER, Floats, Streams
 from xstage_tune.platforms.loader import load_platform
 from xstage_tune.platforms.schema import ArbitrationGroup, PlatformProfile
-from xstage_tune.simulator.skeletons import SimulatedSkeletons
+from xstage_tune.simulator.device import SimulatedDevice
 
 FLAVOURS: tuple[StoreFlavour, ...] = ("st.v4", "tma")
 _SPIN_NS, _PROBE_SPIN_NS = 1_000.0, 20_000.0
@@ -159,7 +162,7 @@ class Waits:
 
 def waits_of(run: SkeletonRun) -> Waits:
     """The figures of a launch, of bursts well after its start, while its saturating SMs are all busy."""
-    streams, totals = run.skeleton.streams, run.totals
+    streams, totals = run.launch.streams, run.arrays[TOTALS]
     issue, accepted = _moments(run, SpanKind.ISSUE)
     begin, _ = _moments(run, SpanKind.MAINLOOP)
     remote, raises = streams.remote_bytes > 0, streams.signals != NO_COUNTER
@@ -168,7 +171,7 @@ def waits_of(run: SkeletonRun) -> Waits:
     if saturating.any():
         start_ns, lasts_ns = np.nanmin(begin), totals["finish_ns"][saturating].min()
         busy = (issue > start_ns + lasts_ns / 10) & (issue < start_ns + lasts_ns)
-    plain = ~remote & ~raises & (run.skeleton.local_bytes >= _KB)
+    plain = ~remote & ~raises & (run.launch.local_bytes >= _KB)
 
     waits = np.flatnonzero(streams.waits_on != NO_COUNTER)
     raiser = np.zeros(streams.counters, np.int64)
@@ -192,9 +195,9 @@ def waits_of(run: SkeletonRun) -> Waits:
 
 def _moments(run: SkeletonRun, kind: SpanKind) -> tuple[Floats, Floats]:
     """Begin and end of each tile's first span of a kind, ``[n]``; NaN where it was not kept."""
-    table, first = run.table, run.skeleton.streams.first
+    table, first = run.table, run.launch.streams.first
     some = np.flatnonzero(table.spans["kind"] == kind)[::-1]
-    begin, end = np.full((2, run.skeleton.streams.tiles), np.nan)
+    begin, end = np.full((2, run.launch.streams.tiles), np.nan)
     tile = first[table.spans["lane"][some].astype(np.int64)] + table.spans["index"][some]
     begin[tile] = table.begin_ns()[some]
     end[tile] = begin[tile] + table.duration_ns()[some]
@@ -205,9 +208,9 @@ def _mean(values: Floats) -> float | None:
     return float(np.nanmean(values)) if values.size else None
 
 
-def run_all(device: SkeletonDevice, platform: PlatformProfile) -> dict[str, Waits]:
+def run_all(device: Device, platform: PlatformProfile) -> dict[str, Waits]:
     """All launches on a device, by label."""
-    return {run.skeleton.label: waits_of(run) for run in device.run_skeletons(list(experiments(platform)))}
+    return {run.launch.label: waits_of(run) for run in device.run(list(experiments(platform)))}
 
 
 def _print(simulated: dict[str, Waits], measured: dict[str, Waits]) -> None:
@@ -235,12 +238,9 @@ def main() -> None:
     platform = load_platform(given.platform)
     if given.command == "compare":
         measured = {label: Waits(**row) for label, row in json.loads(given.file.read_text()).items()}
-        _print(run_all(SimulatedSkeletons(platform), platform), measured)
+        _print(run_all(SimulatedDevice(platform), platform), measured)
         return
-    from xstage_tune.cuda.gpu import Gpu
-    from xstage_tune.cuda.skeletons import CudaSkeletons
-
-    device = CudaSkeletons(Gpu.open(given.device))
+    device = open_cuda(EMULATE, str(given.device))
     try:
         rows = {label: asdict(waits) for label, waits in run_all(device, platform).items()}
         given.output.write_text(json.dumps(rows, indent=1))

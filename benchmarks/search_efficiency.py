@@ -16,26 +16,29 @@ import argparse
 import importlib.util
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import optuna
 from optuna.samplers import BaseSampler, GPSampler, RandomSampler, TPESampler
 
+from xstage_tune.base.progress import NoProgress
 from xstage_tune.families.config import KernelConfig
 from xstage_tune.families.family import Value
-from xstage_tune.families.kernel_device import KernelRun
+from xstage_tune.families.kernel_launch import KERNELS, KernelLaunch, KernelRun
 from xstage_tune.families.megamoe.workload import MoeWorkload
 from xstage_tune.families.workload import Workload
 from xstage_tune.families.workload_files import load_workload
+from xstage_tune.launches.device import LaunchInfo, Outcome
 from xstage_tune.platforms.loader import load_platform
 from xstage_tune.platforms.schema import PlatformProfile
-from xstage_tune.search.driver import NoProgress, run_search
+from xstage_tune.search.driver import run_search
 from xstage_tune.search.journal import NoJournal
 from xstage_tune.search.request import SearchRequest
 from xstage_tune.search.sampling import suggest
 from xstage_tune.search.space import Space, build_space, default_axes
+from xstage_tune.simulator.device import SimulatedDevice
 from xstage_tune.simulator.fused_kernels import SimulatedKernels
 
 PLATFORM = "paper-nvlink5"
@@ -77,12 +80,15 @@ class Measured:
     latency_ns: Mapping[KernelConfig, float]
     asked: list[KernelConfig] = field(default_factory=list)
     identity: str = "simulated table"
+    kinds: tuple[str, ...] = (KERNELS.name,)
 
-    def run_kernel(self, _: Workload, config: KernelConfig, repeats: int) -> KernelRun:
-        if repeats == 1:
-            self.asked.append(config)
-        samples = (self.latency_ns[config],) * repeats
-        return KernelRun(samples, samples)
+    def run(self, launches: Iterable[KernelLaunch]) -> Iterator[Outcome[KernelLaunch, KernelRun]]:
+        info = LaunchInfo("table", "", 0, 0, 0, 1, 0, "")
+        for launch in launches:
+            if launch.repeats == 1:
+                self.asked.append(launch.config)
+            samples = (self.latency_ns[launch.config],) * launch.repeats
+            yield Outcome(launch, KernelRun(samples, samples), info)
 
     @property
     def goal_ns(self) -> float:
@@ -173,7 +179,7 @@ def time_200_trials(platform: PlatformProfile) -> None:
     began = time.perf_counter()
     space = build_space(workload, platform)
     request = SearchRequest(workload, platform, trials=200, tolerance=0.0)
-    result = run_search(request, space, SimulatedKernels(platform), NoJournal(), NoProgress())
+    result = run_search(request, space, SimulatedDevice(platform), NoJournal(), NoProgress())
     seconds = time.perf_counter() - began
     print(
         f"{result.evaluations} trials on megamoe/hy3-preview ({len(space.configs)} configs): {seconds:.1f} s"

@@ -20,7 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xstage_tune.base.spans import LANE_DTYPE, SPAN_DTYPE, SpanKind, SpanTable
-from xstage_tune.launches.device import BurstPoint, BurstRun, DeviceDescription, LaunchInfo, Verification
+from xstage_tune.launches.bursts import BurstPoint, BurstRun
+from xstage_tune.launches.device import DeviceDescription, LaunchInfo, Outcome, Verification
 from xstage_tune.store.facade import Store
 
 LANES = 132
@@ -96,7 +97,7 @@ def make_runs(seed: int, bursts: int) -> Iterator[BurstRun]:
 def _run(mode: str, spans: NDArray[np.void], rng: np.random.Generator) -> BurstRun:
     point = BurstPoint(mode, "host", "st.v4", LANES, 8192, 0, window_ns=5_000_000)  # type: ignore[arg-type]
     info = LaunchInfo("burst", "0" * 64, 40, 0, 65536, 32, 6_000_000, "2026-01-01T00:00:00.000000+00:00")
-    return BurstRun(point, SpanTable(spans, lane_clocks(rng, spans)), Verification(1 << 20, 0), info)
+    return Outcome(point, None, info, Verification(1 << 20, 0), SpanTable(spans, lane_clocks(rng, spans)))
 
 
 def ingest(path: Path, runs: list[BurstRun], target_spans: int) -> tuple[int, int, float]:

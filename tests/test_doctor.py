@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -22,21 +22,12 @@ from xstage_tune.base.fabric import StorePath
 from xstage_tune.base.provenance import collect_software
 from xstage_tune.base.spans import LANE_DTYPE, SPAN_DTYPE, SpanTable
 from xstage_tune.cuda import nvml
-from xstage_tune.devices.open_bursts import open_device
 from xstage_tune.doctor import gpu, machine, run
 from xstage_tune.doctor.report import Check, DoctorReport
 from xstage_tune.doctor.run import run_checks
-from xstage_tune.families.attention_a2a.replay import ReplayedProfiles
-from xstage_tune.launches.archive import new_archive
-from xstage_tune.launches.burst_recording import CALIBRATION, RecordedRequest, new_manifest, record_run
-from xstage_tune.launches.device import (
-    BurstPoint,
-    BurstRun,
-    CopyRate,
-    DeviceDescription,
-    LaunchInfo,
-    Verification,
-)
+from xstage_tune.launches import recording
+from xstage_tune.launches.bursts import BurstPoint, BurstRun
+from xstage_tune.launches.device import DeviceDescription, LaunchInfo, Outcome, Verification
 from xstage_tune.store.facade import Store
 
 WHOLE = Verification(checked_bytes=16384, mismatched_bytes=0)
@@ -58,6 +49,9 @@ GPU_ANSWERS: dict[str, Any] = {
 class FakeGpu:
     """A GPU whose transfers end as told: a verification, or an error."""
 
+    identity = "a GPU"
+    kinds = ("bursts",)
+
     def __init__(self, outcomes: dict[StorePath, Verification | XStageError]) -> None:
         self.outcomes = outcomes
         self.closed = False
@@ -68,16 +62,14 @@ class FakeGpu:
     def label_launches(self, run_id: str) -> None:
         raise NotImplementedError
 
-    def copy_rate(self, path: StorePath) -> CopyRate:
-        raise NotImplementedError
-
-    def run_bursts(self, points: Sequence[BurstPoint]) -> Iterator[BurstRun]:
-        for point in points:
+    def run(self, launches: Iterable[BurstPoint]) -> Iterator[BurstRun]:
+        info = LaunchInfo("k", "", 32, 0, 0, 32, 1, "2026-01-01T00:00:00")
+        for point in launches:
             outcome = self.outcomes.get(point.path, DeviceError("no other GPU in this process"))
             if isinstance(outcome, XStageError):
                 raise outcome
             table = SpanTable(np.zeros(0, SPAN_DTYPE), np.zeros(point.producers, LANE_DTYPE))
-            yield BurstRun(point, table, outcome, LaunchInfo("k", "", 32, 0, 0, 32, 1, "2026-01-01T00:00:00"))
+            yield Outcome(point, None, info, outcome, table)
 
     def close(self) -> None:
         self.closed = True
@@ -87,14 +79,12 @@ class FakeGpu:
 def bare_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No GPU, no driver, no store, an empty cache, no recordings, wherever the tests run."""
 
-    def open_without_gpu(spec: str, notify: Callable[[str], None]) -> Any:
-        if spec.startswith("cuda"):
-            raise DeviceError("no NVIDIA driver", "install it")
-        return open_device(spec, notify)
+    def no_gpu(*_: object) -> Any:
+        raise DeviceError("no NVIDIA driver", "install it")
 
     monkeypatch.setattr(nvml, "pynvml", FakeNvml({}, present=False))
-    monkeypatch.setattr(run, "open_device", open_without_gpu)
-    monkeypatch.setattr(machine, "data_dir", lambda _: tmp_path / "profiles")
+    monkeypatch.setattr(run, "open_cuda", no_gpu)
+    monkeypatch.setattr(recording, "data_dir", lambda _: tmp_path / "profiles")
     monkeypatch.setenv("XSTAGE_STORE", str(tmp_path / "store.db"))
     monkeypatch.setenv("XSTAGE_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
@@ -118,7 +108,7 @@ def fake_gpu(monkeypatch: pytest.MonkeyPatch, fake_driver: Callable[..., None]) 
     def install(**outcomes: Verification | XStageError) -> FakeGpu:
         fake_driver()
         device = FakeGpu({"local": WHOLE, "host": WHOLE, **outcomes})  # type: ignore[dict-item]
-        monkeypatch.setattr(run, "open_device", lambda _spec, notify: device)  # noqa: ARG005
+        monkeypatch.setattr(run, "open_cuda", lambda *_: device)
         return device
 
     return install
@@ -135,9 +125,8 @@ def write_recording(folder: Path, name: str) -> Path:
     point = BurstPoint("periodic", "host", "st.v4", 1, 4096, 0, window_ns=1)
     table = SpanTable(np.zeros(3, SPAN_DTYPE), np.zeros(1, LANE_DTYPE))
     launch = LaunchInfo("k", "", 32, 0, 0, 32, 1, "2026-01-01T00:00:00")
-    manifest = new_manifest(DESCRIPTION, RecordedRequest("host", ("st.v4",), "quick", 0))
-    with new_archive(file, CALIBRATION, manifest) as recording:
-        record_run(recording, BurstRun(point, table, WHOLE, launch))
+    with recording.new_recording(file, "calibrate", DESCRIPTION, "an H200", {}) as writer:
+        writer.keep(Outcome(point, None, launch, WHOLE, table))
     return file
 
 
@@ -406,8 +395,8 @@ def test_damaged_profile_run_fails(tmp_path: Path) -> None:
     report = run_checks()
     good = row(report, "profile.good")
     assert (good.status, good.advice) == ("ok", "")
-    with closing(ReplayedProfiles(folder / "good.xsprof")) as device:
-        launches = len(device.recording.manifest.launches)
+    with closing(recording.Recording(folder / "good.xsprof", "profile")) as opened:
+        launches = len(opened.manifest.launches)
     assert good.seen.startswith(f"{launches} launches, NVIDIA H200, kernels ")
     for name in ("profile.torn", "profile.spans"):
         assert row(report, name).status == "fail"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from tests.calibration.fluid import Fluid, FluidDevice, Recorder
+from tests.calibration.fluid import Fluid, FluidDevice, Watched
 from xstage_tune.calibration.procedure import calibrate
 from xstage_tune.calibration.request import CalibrationRequest
 from xstage_tune.calibration.result import CalibrationResult
@@ -19,15 +19,15 @@ REQUEST = CalibrationRequest("host", ("st.v4", "tma"), "quick", seed=3)
 
 @dataclass(frozen=True)
 class Calibrated:
-    """A calibration with everything that its observer saw."""
+    """A calibration with everything that ran."""
 
     truth: Fluid
     request: CalibrationRequest
-    observer: Recorder
+    watched: Watched
     result: CalibrationResult
 
 
 @pytest.fixture(scope="package")
 def calibrated() -> Calibrated:
-    observer = Recorder()
-    return Calibrated(TRUTH, REQUEST, observer, calibrate(FluidDevice(TRUTH), REQUEST, observer))
+    watched = Watched(FluidDevice(TRUTH))
+    return Calibrated(TRUTH, REQUEST, watched, calibrate(watched, REQUEST, watched))

@@ -8,8 +8,9 @@ except for the jitter that is asked for, so a fit must return the parameters tha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from numba import njit
@@ -17,15 +18,8 @@ from numpy.typing import NDArray
 
 from xstage_tune.base.fabric import StoreFlavour, StorePath
 from xstage_tune.base.spans import LANE_DTYPE, SPAN_DTYPE, SpanKind, SpanTable
-from xstage_tune.launches.device import (
-    BurstPoint,
-    BurstRun,
-    CopyRate,
-    DeviceDescription,
-    GpuState,
-    LaunchInfo,
-    Verification,
-)
+from xstage_tune.launches.bursts import BURSTS, COPY_RATES, BurstPoint, BurstRun, CopyProbe, CopyRate
+from xstage_tune.launches.device import DeviceDescription, GpuState, LaunchInfo, Outcome, Verification
 
 TICK_NS = 32
 CLOCK_GHZ = 1.98
@@ -66,7 +60,10 @@ class Fluid:
 
 
 class FluidDevice:
-    """A :class:`Fluid` behind the protocol of a burst device."""
+    """A :class:`Fluid` behind the protocol of a device that looks like a GPU."""
+
+    identity = "NVIDIA Fluid 1"
+    kinds = (BURSTS.name, COPY_RATES.name)
 
     def __init__(self, truth: Fluid) -> None:
         self.truth = truth
@@ -75,7 +72,7 @@ class FluidDevice:
 
     def describe(self) -> DeviceDescription:
         return DeviceDescription(
-            kind="simulator",
+            kind="cuda",
             name="NVIDIA Fluid 1",
             uuid="GPU-fluid",
             architecture="sm_90a",
@@ -97,14 +94,17 @@ class FluidDevice:
         rate = self.truth.copy_bytes_per_s
         return CopyRate(path, 1 << 28, (rate, rate * 0.999, rate * 1.001))
 
-    def run_bursts(self, points: Sequence[BurstPoint]) -> Iterator[BurstRun]:
-        for point in points:
-            yield self.run(point)
+    def run(self, launches: Iterable[BurstPoint | CopyProbe]) -> Iterator[Outcome[Any, Any]]:
+        for launch in launches:
+            if isinstance(launch, CopyProbe):
+                yield Outcome(launch, self.copy_rate(launch.path), _info(self.truth))
+            else:
+                yield self.burst(launch)
 
     def close(self) -> None:
         pass
 
-    def run(self, point: BurstPoint) -> BurstRun:
+    def burst(self, point: BurstPoint) -> BurstRun:
         truth = self.truth
         rng = np.random.default_rng([truth.seed, *_key(point)])
         if point.idle_sms:
@@ -113,20 +113,8 @@ class FluidDevice:
             sm_ids = self._order[: point.producers]
         begin, end, issued = self._simulate(point, sm_ids, rng)
         table = _table(begin, end, issued, sm_ids, truth.span_capacity, rng)
-        state = GpuState(1980, 2600, 300.0, 40, truth.throttle_reasons)
-        info = LaunchInfo(
-            kernel="fluid",
-            kernel_sha256="0" * 64,
-            registers=32,
-            spill_bytes=0,
-            shared_bytes=0,
-            timer_tick_ns=TICK_NS,
-            elapsed_ns=1,
-            started_at="2026-01-01T00:00:00+00:00",
-            before=state,
-            after=state,
-        )
-        return BurstRun(point, table, Verification(1 << 20, truth.mismatched(point)), info)
+        verification = Verification(1 << 20, truth.mismatched(point))
+        return Outcome(point, None, _info(truth, point.producers), verification, table)
 
     def _simulate(
         self, point: BurstPoint, sm_ids: NDArray[np.int64], rng: np.random.Generator
@@ -157,22 +145,38 @@ class FluidDevice:
         )
 
 
-class Recorder:
-    """An observer that keeps everything."""
+class Watched:
+    """A device of which everything is kept, and the progress of what runs on it."""
 
-    def __init__(self) -> None:
+    def __init__(self, device: FluidDevice) -> None:
+        self._device = device
+        self.identity, self.kinds = device.identity, device.kinds
         self.totals: list[int] = []
         self.runs: list[BurstRun] = []
         self.copy_rates: list[CopyRate] = []
 
-    def planned(self, total_points: int) -> None:
-        self.totals.append(total_points)
+    def planned(self, total: int) -> None:
+        self.totals.append(total)
 
-    def copied(self, rate: CopyRate) -> None:
-        self.copy_rates.append(rate)
+    def advance(self, label: str) -> None:
+        pass
 
-    def measured(self, run: BurstRun) -> None:
-        self.runs.append(run)
+    def describe(self) -> DeviceDescription:
+        return self._device.describe()
+
+    def label_launches(self, run_id: str) -> None:
+        pass
+
+    def run(self, launches: Iterable[BurstPoint | CopyProbe]) -> Iterator[Outcome[Any, Any]]:
+        for outcome in self._device.run(launches):
+            if isinstance(outcome.launch, CopyProbe):
+                self.copy_rates.append(outcome.figures)
+            else:
+                self.runs.append(outcome)
+            yield outcome
+
+    def close(self) -> None:
+        pass
 
 
 def with_dropped(run: BurstRun, capacity: int) -> BurstRun:
@@ -182,6 +186,23 @@ def with_dropped(run: BurstRun, capacity: int) -> BurstRun:
     lanes["dropped"] += np.maximum(lanes["recorded"].astype(np.int64) - capacity, 0).astype(np.uint32)
     lanes["recorded"] = np.minimum(lanes["recorded"], capacity)
     return replace(run, table=SpanTable(run.table.spans[rank < capacity], lanes))
+
+
+def _info(truth: Fluid, producers: int = 0) -> LaunchInfo:
+    state = GpuState(1980, 2600, 300.0, 40, truth.throttle_reasons)
+    return LaunchInfo(
+        kernel="fluid",
+        kernel_sha256="0" * 64,
+        registers=32,
+        spill_bytes=0,
+        shared_bytes=0,
+        timer_tick_ns=TICK_NS,
+        elapsed_ns=1,
+        started_at="2026-01-01T00:00:00+00:00",
+        before=state,
+        after=state,
+        producers=producers,
+    )
 
 
 def _key(point: BurstPoint) -> list[int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.calibration.fluid import Fluid, FluidDevice
 from xstage_tune.base.fabric import StoreFlavour, StorePath
 from xstage_tune.calibration.reduce import IsolatedFigures, PeriodicFigures, reduce_run
-from xstage_tune.launches.device import BurstPoint
+from xstage_tune.launches.bursts import BurstPoint
 
 KIB = 1 << 10
 
@@ -29,12 +29,12 @@ def isolated_point(k: int, burst_bytes: int, *, bursts: int = 12) -> BurstPoint:
 
 
 def periodic_figures(truth: Fluid, point: BurstPoint) -> PeriodicFigures:
-    figures = reduce_run(FluidDevice(truth).run(point))
+    figures = reduce_run(FluidDevice(truth).burst(point))
     assert isinstance(figures, PeriodicFigures)
     return figures
 
 
 def isolated_figures(truth: Fluid, point: BurstPoint) -> IsolatedFigures:
-    figures = reduce_run(FluidDevice(truth).run(point))
+    figures = reduce_run(FluidDevice(truth).burst(point))
     assert isinstance(figures, IsolatedFigures)
     return figures

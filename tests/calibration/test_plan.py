@@ -12,14 +12,14 @@ from xstage_tune.calibration.fit import Basis, fit_basis
 from xstage_tune.calibration.plan import Planner
 from xstage_tune.calibration.reduce import RunFigures, reduce_run
 from xstage_tune.calibration.request import CalibrationRequest
-from xstage_tune.launches.device import BurstPoint
+from xstage_tune.launches.bursts import BurstPoint
 
 KIB = 1 << 10
 
 
 @pytest.fixture(scope="module")
 def figures(calibrated: Calibrated) -> list[RunFigures]:
-    return [reduce_run(run) for run in calibrated.observer.runs]
+    return [reduce_run(run) for run in calibrated.watched.runs]
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +52,7 @@ def test_seed_changes_the_order_and_nothing_else() -> None:
 
 
 def test_no_point_is_measured_twice(calibrated: Calibrated) -> None:
-    points = [run.point for run in calibrated.observer.runs]
+    points = [run.launch for run in calibrated.watched.runs]
     assert max(Counter(points).values()) == 1
 
 

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from tests.calibration.conftest import PORTS, TRUTH, Calibrated
-from tests.calibration.fluid import FluidDevice, Recorder
+from tests.calibration.fluid import FluidDevice, Watched
 from xstage_tune.base.errors import DeviceError, FindingError
+from xstage_tune.base.progress import NoProgress
 from xstage_tune.calibration.fit import fit
 from xstage_tune.calibration.procedure import calibrate
 from xstage_tune.calibration.request import CalibrationRequest
@@ -94,41 +95,41 @@ def test_profile_says_what_it_is_and_where_from(calibrated: Calibrated) -> None:
     assert platform.gpu.sm_clock_mhz == pytest.approx(1980, rel=1e-3)
 
 
-def test_observer_sees_every_run_and_a_growing_plan(calibrated: Calibrated) -> None:
-    observer = calibrated.observer
-    assert observer.totals == sorted(observer.totals)
-    assert observer.totals[-1] == len(observer.runs)
-    assert len(observer.copy_rates) == 1
+def test_the_plan_grows_to_what_ran(calibrated: Calibrated) -> None:
+    watched = calibrated.watched
+    assert watched.totals == sorted(watched.totals)
+    assert watched.totals[-1] == len(watched.runs) + len(watched.copy_rates)
+    assert len(watched.copy_rates) == 1
 
 
 def test_same_seed_gives_the_same_result_bit_for_bit(calibrated: Calibrated) -> None:
-    again = Recorder()
-    result = calibrate(FluidDevice(calibrated.truth), calibrated.request, again)
-    assert [run.point for run in again.runs] == [run.point for run in calibrated.observer.runs]
+    again = Watched(FluidDevice(calibrated.truth))
+    result = calibrate(again, calibrated.request, again)
+    assert [run.launch for run in again.runs] == [run.launch for run in calibrated.watched.runs]
     assert result.platform == calibrated.result.platform
     assert result.findings == calibrated.result.findings
 
 
 def test_stored_runs_refit_to_the_same_platform(calibrated: Calibrated) -> None:
     device = FluidDevice(calibrated.truth)
-    result = fit(calibrated.observer.runs, device.copy_rate("host"), device.describe(), calibrated.request)
+    result = fit(calibrated.watched.runs, device.copy_rate("host"), device.describe(), calibrated.request)
     assert result.platform == calibrated.result.platform
 
 
 def test_mismatch_stops_the_calibration_at_once_naming_the_path(calibrated: Calibrated) -> None:
     truth = replace(calibrated.truth, mismatched=lambda point: 64 if point.mode == "isolated" else 0)
-    observer = Recorder()
+    watched = Watched(FluidDevice(truth))
     with pytest.raises(FindingError, match="path 'host': 64 of 1048576 bytes") as error:
-        calibrate(FluidDevice(truth), calibrated.request, observer)
+        calibrate(watched, calibrated.request, watched)
     assert error.value.hint
-    assert observer.runs[-1].verification.mismatched_bytes == 64  # kept before it was judged
-    assert all(run.verification.mismatched_bytes == 0 for run in observer.runs[:-1])
+    assert watched.runs[-1].verification.mismatched_bytes == 64  # kept before it was judged
+    assert all(run.verification.mismatched_bytes == 0 for run in watched.runs[:-1])
 
 
 def test_a_path_that_the_device_lacks_is_an_error() -> None:
     request = CalibrationRequest("peer", budget="quick")
     with pytest.raises(DeviceError, match="has no path 'peer'"):
-        calibrate(FluidDevice(TRUTH), request, Recorder())
+        calibrate(FluidDevice(TRUTH), request, NoProgress())
 
 
 def test_a_path_that_never_pushes_back_has_no_drain_rate() -> None:
@@ -137,11 +138,11 @@ def test_a_path_that_never_pushes_back_has_no_drain_rate() -> None:
         calibrate(
             FluidDevice(replace(TRUTH, drain_bytes_per_s=1e14)),
             CalibrationRequest("host", budget="quick"),
-            Recorder(),
+            NoProgress(),
         )
 
 
 def test_unusable_probes_are_reported_with_their_reason() -> None:
     truth = replace(TRUTH, span_capacity=1)
     with pytest.raises(FindingError, match=r"no usable probe of the path.*spans were dropped"):
-        calibrate(FluidDevice(truth), CalibrationRequest("host", budget="quick"), Recorder())
+        calibrate(FluidDevice(truth), CalibrationRequest("host", budget="quick"), NoProgress())

@@ -13,14 +13,15 @@ from tests.calibration.fluid import FluidDevice, with_dropped
 from xstage_tune.calibration.fit import fit, fit_figures
 from xstage_tune.calibration.reduce import IsolatedFigures, PeriodicFigures, RunFigures, reduce_run
 from xstage_tune.calibration.result import CalibrationResult, Finding
-from xstage_tune.launches.device import CopyRate, DeviceDescription, Verification
+from xstage_tune.launches.bursts import CopyRate
+from xstage_tune.launches.device import DeviceDescription, Verification
 
 COPY = CopyRate("host", 1 << 28, (55.1e9, 55.0e9))
 
 
 @pytest.fixture(scope="module")
 def figures(calibrated: Calibrated) -> list[RunFigures]:
-    return [reduce_run(run) for run in calibrated.observer.runs]
+    return [reduce_run(run) for run in calibrated.watched.runs]
 
 
 class Refit:
@@ -183,7 +184,7 @@ def test_no_knee_at_a_smaller_k_is_told(figures: list[RunFigures], refit: Refit)
 
 
 def test_stored_runs_with_a_mismatch_are_refused_naming_the_path(calibrated: Calibrated) -> None:
-    runs = list(calibrated.observer.runs)
+    runs = list(calibrated.watched.runs)
     runs[5] = replace(runs[5], verification=Verification(4096, 16))
     result = fit(runs, COPY, FluidDevice(calibrated.truth).describe(), calibrated.request)
     finding = found(result, "verification-failed")
@@ -192,9 +193,9 @@ def test_stored_runs_with_a_mismatch_are_refused_naming_the_path(calibrated: Cal
 
 
 def test_a_point_whose_every_window_is_unusable_is_refused(calibrated: Calibrated) -> None:
-    runs = list(calibrated.observer.runs)
-    lost = next(run.point for run in runs if run.point.repeat == 1 and not run.point.idle_sms)
-    runs = [with_dropped(run, 2) if replace(run.point, repeat=1) == lost else run for run in runs]
+    runs = list(calibrated.watched.runs)
+    lost = next(run.launch for run in runs if run.launch.repeat == 1 and not run.launch.idle_sms)
+    runs = [with_dropped(run, 2) if replace(run.launch, repeat=1) == lost else run for run in runs]
     finding = found(
         fit(runs, COPY, FluidDevice(calibrated.truth).describe(), calibrated.request), "window-unusable"
     )
@@ -203,8 +204,8 @@ def test_a_point_whose_every_window_is_unusable_is_refused(calibrated: Calibrate
 
 
 def test_an_unusable_window_of_a_point_that_has_others_is_told(calibrated: Calibrated) -> None:
-    runs = list(calibrated.observer.runs)
-    position = next(i for i, run in enumerate(runs) if run.point.repeat == 1 and not run.point.idle_sms)
+    runs = list(calibrated.watched.runs)
+    position = next(i for i, run in enumerate(runs) if run.launch.repeat == 1 and not run.launch.idle_sms)
     runs[position] = with_dropped(runs[position], 2)
     result = fit(runs, COPY, FluidDevice(calibrated.truth).describe(), calibrated.request)
     finding = found(result, "window-unusable")

@@ -36,7 +36,7 @@ def test_saturated_rate_is_the_drain_rate_however_uneven_the_service(k: int, bur
 def test_producers_that_stop_after_a_fixed_number_of_bursts_do_not_overstate_the_rate() -> None:
     point = periodic_point(16, 8 * KIB)
     fixed = replace(EXACT, fixed_bursts=120)
-    run = FluidDevice(fixed).run(point)
+    run = FluidDevice(fixed).burst(point)
     figures = periodic_figures(fixed, point)
     begins, ends = run.table.begin_ns(), run.table.end_ns()
     periods = [
@@ -68,7 +68,7 @@ def test_filling_phase_is_left_out() -> None:
 )
 def test_issue_plus_gap_is_the_period(k: int, burst_kib: int, gap_ns: int) -> None:
     figures = reduce_run(
-        FluidDevice(TRUTH).run(periodic_point(k, burst_kib * KIB, gap_ns, window_ns=3_000_000))
+        FluidDevice(TRUTH).burst(periodic_point(k, burst_kib * KIB, gap_ns, window_ns=3_000_000))
     )
     assert isinstance(figures, PeriodicFigures)
     # Equal but for the partial bursts at the two edges of the window.
@@ -98,7 +98,7 @@ def test_one_producer_is_measured() -> None:
 
 def test_dropped_tails_shorten_the_window_and_leave_the_rate_right() -> None:
     point = periodic_point(33, 2 * KIB)
-    run = FluidDevice(EXACT).run(point)
+    run = FluidDevice(EXACT).burst(point)
     cut = reduce_run(with_dropped(run, 150))
     whole = reduce_run(run)
     assert isinstance(cut, PeriodicFigures)
@@ -109,26 +109,26 @@ def test_dropped_tails_shorten_the_window_and_leave_the_rate_right() -> None:
 
 
 def test_a_window_that_drops_left_too_short_is_unusable_and_says_so() -> None:
-    run = with_dropped(FluidDevice(TRUTH).run(periodic_point(33, 2 * KIB)), 3)
+    run = with_dropped(FluidDevice(TRUTH).burst(periodic_point(33, 2 * KIB)), 3)
     figures = reduce_run(run)
     assert isinstance(figures, UnusableRun)
     assert "spans were dropped" in figures.reason
 
 
 def test_too_few_bursts_are_unusable() -> None:
-    figures = reduce_run(FluidDevice(TRUTH).run(periodic_point(33, 32 * KIB, window_ns=60_000)))
+    figures = reduce_run(FluidDevice(TRUTH).burst(periodic_point(33, 32 * KIB, window_ns=60_000)))
     assert isinstance(figures, UnusableRun)
     assert "bursts" in figures.reason
 
 
 def test_no_spans_at_all_are_unusable() -> None:
-    run = FluidDevice(TRUTH).run(periodic_point(4, 2 * KIB, window_ns=20_000))
+    run = FluidDevice(TRUTH).burst(periodic_point(4, 2 * KIB, window_ns=20_000))
     figures = reduce_run(with_dropped(run, 0))
     assert isinstance(figures, UnusableRun)
 
 
 def test_a_stopped_clock_is_unusable() -> None:
-    run = FluidDevice(TRUTH).run(periodic_point(4, 2 * KIB))
+    run = FluidDevice(TRUTH).burst(periodic_point(4, 2 * KIB))
     lanes = run.table.lanes.copy()
     lanes["tick_end"][2] = lanes["tick_begin"][2]
     figures = reduce_run(replace(run, table=SpanTable(run.table.spans, lanes)))
@@ -137,8 +137,8 @@ def test_a_stopped_clock_is_unusable() -> None:
 
 
 def test_a_missing_producer_is_unusable() -> None:
-    run = FluidDevice(TRUTH).run(periodic_point(4, 2 * KIB))
-    figures = reduce_run(replace(run, point=replace(run.point, producers=5)))
+    run = FluidDevice(TRUTH).burst(periodic_point(4, 2 * KIB))
+    figures = reduce_run(replace(run, launch=replace(run.launch, producers=5)))
     assert isinstance(figures, UnusableRun)
     assert figures.reason == "4 of 5 producers reported"
 
@@ -151,7 +151,7 @@ def test_clock_rate_comes_from_the_clock_pairs() -> None:
 def test_isolated_issue_time_is_the_mean_over_producers_and_the_slowest_is_kept_beside() -> None:
     truth = replace(EXACT, jitter=0.0, start_jitter_ns=0.0)
     volume = 33 * 256 * KIB
-    run = FluidDevice(truth).run(isolated_point(33, 256 * KIB))
+    run = FluidDevice(truth).burst(isolated_point(33, 256 * KIB))
     figures = isolated_figures(truth, isolated_point(33, 256 * KIB))
     burst = run.table.duration_ns()[run.table.spans["index"] == 5]
     assert figures.issue_ns == pytest.approx(burst.mean(), rel=1e-3)
@@ -167,7 +167,7 @@ def test_first_isolated_burst_warms_up_and_is_left_out() -> None:
 
 
 def test_isolated_run_with_too_few_whole_bursts_is_unusable() -> None:
-    run = with_dropped(FluidDevice(TRUTH).run(isolated_point(8, 4 * KIB, bursts=9)), 3)
+    run = with_dropped(FluidDevice(TRUTH).burst(isolated_point(8, 4 * KIB, bursts=9)), 3)
     figures = reduce_run(run)
     assert isinstance(figures, UnusableRun)
     assert "2 bursts were recorded by all" in figures.reason

@@ -9,13 +9,14 @@ import os
 import resource
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 from tests.calibration.fluid import Fluid, FluidDevice
 from xstage_tune import cli
 from xstage_tune.base.interrupts import held_back
-from xstage_tune.devices import open_bursts
-from xstage_tune.launches.device import BurstPoint, BurstRun
+from xstage_tune.devices import opener
+from xstage_tune.launches.device import Outcome
 
 
 class SlowDevice(FluidDevice):
@@ -25,8 +26,8 @@ class SlowDevice(FluidDevice):
         super().__init__(Fluid())
         self._seconds = seconds
 
-    def run_bursts(self, points: Sequence[BurstPoint]) -> Iterator[BurstRun]:
-        runs = super().run_bursts(points)
+    def run(self, launches: Iterable[Any]) -> Iterator[Outcome[Any, Any]]:
+        runs = super().run(launches)
         while True:
             with held_back():  # inside, numba makes a SystemError of it, or crashes
                 run = next(runs, None)
@@ -43,7 +44,7 @@ def main() -> None:
     if limit:
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
 
-    open_bursts.open_device = lambda *_: SlowDevice(seconds)
+    opener.open_cuda = lambda *_: SlowDevice(seconds)
     options = ["--budget", "quick", "--store-flavour", "st.v4", "--format", "json"]
     sys.argv = [
         "xstage-tune",

@@ -6,7 +6,7 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,9 @@ from tests.calibration.fluid import Fluid, FluidDevice
 from tests.conftest import CliResult, RunCli
 from tests.processes import interrupt, start, wait_for_launches
 from xstage_tune.calibration.result import Finding
-from xstage_tune.devices import open_bursts
-from xstage_tune.launches.device import BurstPoint, BurstRun
+from xstage_tune.devices import opener
+from xstage_tune.launches.bursts import CopyProbe
+from xstage_tune.launches.device import Outcome
 from xstage_tune.platforms.choice import chosen_platform
 from xstage_tune.platforms.loader import list_own_platforms, load_platform
 from xstage_tune.store.facade import Store
@@ -33,8 +34,11 @@ class Stopping(FluidDevice):
         self._left = after
         self._happening = happening
 
-    def run_bursts(self, points: Sequence[BurstPoint]) -> Iterator[BurstRun]:
-        for run in super().run_bursts(points):
+    def run(self, launches: Iterable[Any]) -> Iterator[Outcome[Any, Any]]:
+        for run in super().run(launches):
+            if isinstance(run.launch, CopyProbe):
+                yield run
+                continue
             if self._left == 0:
                 self._happening()
             self._left -= 1
@@ -42,7 +46,7 @@ class Stopping(FluidDevice):
 
 
 def use(monkeypatch: pytest.MonkeyPatch, device: FluidDevice) -> None:
-    monkeypatch.setattr(open_bursts, "open_device", lambda *_: device)
+    monkeypatch.setattr(opener, "open_cuda", lambda *_: device)
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ import xstage_tune
 from tests.calibration.fluid import Fluid, FluidDevice
 from tests.conftest import RunCli
 from xstage_tune.commands._app import app
-from xstage_tune.devices import open_bursts
+from xstage_tune.devices import opener
 from xstage_tune.families.workload_files import load_workload
 from xstage_tune.platforms.loader import load_platform
 
@@ -73,7 +73,7 @@ def test_what_an_emulation_points_to_works_as_printed(run_cli: RunCli) -> None:
 def test_a_calibration_points_to_commands_on_the_profile_it_wrote(
     run_cli: RunCli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(open_bursts, "open_device", lambda *_: FluidDevice(Fluid()))
+    monkeypatch.setattr(opener, "open_cuda", lambda *_: FluidDevice(Fluid()))
     own = run_cli("calibrate", *QUICK)
     elsewhere = run_cli("calibrate", *QUICK, "--out", "here.toml")
     for run in (own, elsewhere):

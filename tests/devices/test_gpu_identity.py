@@ -16,9 +16,9 @@ from tests.devices.fake_nvml import FakeNvml
 from tests.h200 import H200
 from xstage_tune.cuda import nvml
 from xstage_tune.devices.present_gpu import present_gpu
-from xstage_tune.launches.archive import recording_file
-from xstage_tune.launches.burst_replay import ReplayedBursts
 from xstage_tune.launches.gpu_identity import identity_of
+from xstage_tune.launches.recording import recording_file
+from xstage_tune.launches.replay import ReplayedDevice
 from xstage_tune.platforms.gpus import compare
 from xstage_tune.platforms.identity import GpuIdentity, GpuLink
 from xstage_tune.platforms.loader import load_platform
@@ -150,7 +150,7 @@ def test_asking_loads_neither_torch_nor_the_store_nor_cuda() -> None:
 
 
 def test_the_recorded_gpu() -> None:
-    replay = ReplayedBursts(recording_file("h200-host", ".xsrec"))
+    replay = ReplayedDevice(recording_file("h200-host", "calibrate"), "calibrate")
     identity = identity_of(replay.describe())
     replay.close()
     assert identity == GpuIdentity(

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from tests.h200 import H200
-from xstage_tune.devices import open_skeletons
-from xstage_tune.launches.device import DeviceDescription, Verification
-from xstage_tune.launches.skeletons import Skeleton, SkeletonRun
+from xstage_tune.devices import opener
+from xstage_tune.launches.device import ComposedDevice, DeviceDescription, Outcome, Verification
+from xstage_tune.launches.skeletons import Skeleton
 from xstage_tune.platforms.loader import load_platform
 from xstage_tune.simulator.skeletons import SimulatedSkeletons
 
@@ -20,7 +21,7 @@ SMALL = ("--workload", "megamoe/deepseek-v4-flash", "--set", "tokens_per_rank=64
 HOST = load_platform("h200-host")
 
 
-class ScriptedGpu(SimulatedSkeletons):
+class ScriptedGpu(ComposedDevice):
     """An H200 with the calibrated platform's times.
 
     Args:
@@ -29,8 +30,6 @@ class ScriptedGpu(SimulatedSkeletons):
         seconds: that each launch takes of wall time.
         description: of the GPU.
     """
-
-    identity = "emulation on NVIDIA H200, kernels 0123456789ab"
 
     def __init__(
         self,
@@ -41,7 +40,8 @@ class ScriptedGpu(SimulatedSkeletons):
         seconds: float = 0.0,
         description: DeviceDescription = H200,
     ) -> None:
-        super().__init__(HOST)
+        super().__init__([SimulatedSkeletons(HOST)])
+        self.identity = "emulation on NVIDIA H200, kernels 0123456789ab"
         self._left, self._happening = after, happening
         self._mismatched_bytes, self._seconds = mismatched_bytes, seconds
         self._description = description
@@ -55,10 +55,11 @@ class ScriptedGpu(SimulatedSkeletons):
     def label_launches(self, run_id: str) -> None:
         self.labels.append(run_id)
 
-    def run_skeletons(self, skeletons: Sequence[Skeleton]) -> Iterator[SkeletonRun]:
+    def run(self, launches: Iterable[Any]) -> Iterator[Outcome[Any, Any]]:
+        skeletons: list[Skeleton] = list(launches)
         self.asked.append([skeleton.label for skeleton in skeletons])
         timed = len(self.asked) > 1
-        for run in super().run_skeletons(skeletons):
+        for run in super().run(skeletons):
             if timed and self._left == 0:
                 self._happening()
             self._left -= timed
@@ -71,5 +72,5 @@ class ScriptedGpu(SimulatedSkeletons):
 
 def use(monkeypatch: pytest.MonkeyPatch, device: ScriptedGpu) -> ScriptedGpu:
     """Let ``--device cuda`` open ``device``."""
-    monkeypatch.setattr(open_skeletons, "open_cuda_skeletons", lambda _: device)
+    monkeypatch.setattr(opener, "open_cuda", lambda *_: device)
     return device

@@ -6,12 +6,12 @@ import sys
 
 from tests.emulation.gpu import SMALL, ScriptedGpu
 from xstage_tune import cli
-from xstage_tune.devices import open_skeletons
+from xstage_tune.devices import opener
 
 
 def main() -> None:
     store, seconds = sys.argv[1], float(sys.argv[2])
-    open_skeletons.open_cuda_skeletons = lambda _: ScriptedGpu(seconds=seconds)
+    opener.open_cuda = lambda *_: ScriptedGpu(seconds=seconds)
     sys.argv = ["xstage-tune", "emulate", *SMALL, "--device", "cuda", "--repeats", "200", "--store", store]
     cli.entry()
 

@@ -17,7 +17,7 @@ from tests.emulation.gpu import SMALL, ScriptedGpu, use
 from tests.processes import interrupt, start, wait_for_launches
 from tests.report.pages import Page
 from xstage_tune.base.errors import DeviceError
-from xstage_tune.devices import open_skeletons
+from xstage_tune.devices import opener
 from xstage_tune.families.config_files import config_keys
 from xstage_tune.families.megamoe.config import Schedule
 from xstage_tune.store.facade import Store
@@ -231,7 +231,7 @@ def test_a_config_of_another_kind_is_refused(run_cli: RunCli, tmp_path: Path) ->
     assert "a config of kind 'attention' does not fit" in result.stderr
 
 
-def no_gpu(_: str) -> None:
+def no_gpu(*_: object) -> None:
     raise DeviceError("no NVIDIA driver", "--device simulator")
 
 
@@ -259,12 +259,12 @@ def test_without_a_gpu_cuda_says_what_works(run_cli: RunCli, monkeypatch: pytest
 def test_what_is_wrong_whatever_the_gpu_is_found_before_one_is_looked_for(
     run_cli: RunCli, monkeypatch: pytest.MonkeyPatch, wrong: tuple[str, str]
 ) -> None:
-    monkeypatch.setattr(open_skeletons, "open_cuda_skeletons", no_gpu)
+    monkeypatch.setattr(opener, "open_cuda", no_gpu)
     assert run_cli("emulate", *SMALL, *wrong, "--device", "cuda").exit_code == 2
 
 
 def test_auto_without_a_gpu_simulates_and_says_so(run_cli: RunCli, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(open_skeletons, "open_cuda_skeletons", no_gpu)
+    monkeypatch.setattr(opener, "open_cuda", no_gpu)
     result = run_cli("emulate", *SMALL, "--repeats", "1", "--format", "json")
     assert result.exit_code == 0
     assert "no NVIDIA driver; simulating" in result.stderr

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,20 +13,21 @@ from tests.configs.cases import attention, attention_config, megamoe_config, moe
 from tests.emulation.gpu import HOST, ScriptedGpu
 from tests.h200 import H200
 from xstage_tune.base.errors import DeviceError, FindingError, UsageError
+from xstage_tune.base.progress import NoProgress
 from xstage_tune.base.spans import SpanKind
 from xstage_tune.experiments.emulation.cases import WITHOUT_STORES, cases_of, skeleton_of
 from xstage_tune.experiments.emulation.prediction import closed_form
 from xstage_tune.experiments.emulation.procedure import emulate
 from xstage_tune.experiments.emulation.request import EmulationRequest
 from xstage_tune.experiments.emulation.result import EmulationResult, conclude, error_pct
+from xstage_tune.experiments.emulation.session import run_emulation
 from xstage_tune.families.launch import GivenTimes
 from xstage_tune.families.megamoe.config import Schedule
-from xstage_tune.launches.device import GpuState, LaunchInfo
-from xstage_tune.launches.skeleton_figures import LaunchFigures, figures_of
-from xstage_tune.launches.skeletons import SkeletonRun
+from xstage_tune.launches.device import Device, GpuState, LaunchInfo, Outcome
 from xstage_tune.model.attention import converged_tokens
 from xstage_tune.model.moe import lead_knee_rows
-from xstage_tune.simulator.skeletons import SimulatedSkeletons
+from xstage_tune.simulator.device import SimulatedDevice
+from xstage_tune.store.facade import Store
 
 CONFIG = megamoe_config(Schedule(kind="interleaved", lead_rows=8), block_m=64)
 MOE = EmulationRequest(
@@ -32,30 +36,36 @@ MOE = EmulationRequest(
 ATTENTION = EmulationRequest(attention(), HOST, attention_config(), ("spread",), "host", repeats=2)
 
 
-class Watching:
-    """Keeps what it was told."""
+class Watching(SimulatedDevice):
+    """The simulator, and what it was asked."""
 
     def __init__(self) -> None:
+        super().__init__(HOST)
         self.total = 0
         self.seen: list[tuple[int, str]] = []
 
-    def planned(self, total_launches: int) -> None:
-        self.total = total_launches
+    def planned(self, total: int) -> None:
+        self.total = total
 
-    def measured(self, repeat: int, run: SkeletonRun, figures: LaunchFigures) -> None:
-        assert figures == figures_of(run)
-        self.seen.append((repeat, run.skeleton.label))
+    def advance(self, label: str) -> None:
+        pass
+
+    def run(self, launches: Iterable[Any]) -> Iterator[Outcome[Any, Any]]:
+        for run in super().run(launches):
+            self.seen.append((run.launch.repeat, run.launch.label))
+            yield run
 
 
-def concluded(request: EmulationRequest, device: SimulatedSkeletons | None = None) -> EmulationResult:
+def concluded(request: EmulationRequest, device: Device | None = None) -> EmulationResult:
     device = device or ScriptedGpu()
-    launches = emulate(device, request, Watching())
+    untimed = device if device.describe().kind == "cuda" else None
+    launches = emulate(device, request, NoProgress(), untimed=untimed)
     return conclude(request, launches, run_id="run", device=device.identity, device_name="H200")
 
 
 def test_every_case_runs_as_often_and_each_round_begins_with_another() -> None:
     watching = Watching()
-    launches = emulate(SimulatedSkeletons(HOST), MOE, watching)
+    launches = emulate(watching, MOE, watching)
     names = [case.label for case in cases_of(MOE)]
     assert watching.total == len(watching.seen) == 12
     assert {label: len(figures) for label, figures in launches.items()} == dict.fromkeys(names, 4)
@@ -64,33 +74,35 @@ def test_every_case_runs_as_often_and_each_round_begins_with_another() -> None:
     assert by_round[3] == names
 
 
-def test_a_gpu_runs_one_round_that_nobody_times() -> None:
-    gpu, watching = ScriptedGpu(), Watching()
-    emulate(gpu, MOE, watching)
-    assert [len(labels) for labels in gpu.asked] == [3, 12]
-    assert len(watching.seen) == 12
+def test_a_gpu_runs_one_round_that_nobody_times(tmp_path: Path) -> None:
+    gpu = ScriptedGpu()
+    with Store.open(tmp_path / "store.db") as store:
+        result = run_emulation(gpu, MOE, store, argv=[], progress=NoProgress())
+        assert [len(labels) for labels in gpu.asked] == [3, 12]
+        assert len(store.launches(result.run_id)) == 12
+        assert gpu.labels == [result.run_id]
 
 
 def test_a_platform_of_another_gpu_is_refused() -> None:
     with pytest.raises(UsageError, match=r"'h200-host' is of a GPU with 132 SMs, NVIDIA H200 has 108"):
-        emulate(ScriptedGpu(description=replace(H200, sm_count=108)), MOE, Watching())
+        emulate(ScriptedGpu(description=replace(H200, sm_count=108)), MOE, NoProgress())
 
 
 def test_a_device_without_the_path_is_refused() -> None:
     with pytest.raises(DeviceError, match="no path 'host'"):
-        emulate(ScriptedGpu(description=replace(H200, paths=("local",))), MOE, Watching())
+        emulate(ScriptedGpu(description=replace(H200, paths=("local",))), MOE, NoProgress())
 
 
 def test_data_that_did_not_arrive_name_path_and_skeleton() -> None:
     with pytest.raises(FindingError, match=r"64 of 4096 bytes did not arrive on path 'host' \(wave of"):
-        emulate(ScriptedGpu(mismatched_bytes=64), MOE, Watching())
+        concluded(MOE, ScriptedGpu(mismatched_bytes=64))
 
 
 def test_figures_are_those_of_the_spans() -> None:
     """Totals and spans tell the same launch."""
     skeleton = skeleton_of(cases_of(MOE)[0], MOE)
-    (run,) = SimulatedSkeletons(HOST).run_skeletons([skeleton])
-    figures, kind, duration_ns = figures_of(run), run.table.spans["kind"], run.table.duration_ns()
+    (run,) = SimulatedDevice(HOST).run([skeleton])
+    figures, kind, duration_ns = run.figures, run.table.spans["kind"], run.table.duration_ns()
     sms = skeleton.streams.sms
     assert figures.issue_p50_ns is not None
     assert figures.issue_p50_ns <= (figures.issue_p90_ns or 0) <= (figures.issue_p99_ns or 0)
@@ -99,7 +111,7 @@ def test_figures_are_those_of_the_spans() -> None:
     )
     waits_ns = duration_ns[kind == SpanKind.DEPENDENCY_WAIT].sum() / sms
     assert figures.dependency_wait_ns == pytest.approx(waits_ns, rel=1e-3)
-    active = duration_ns[kind == SpanKind.MAINLOOP].sum() / (sms * run.makespan_ns)
+    active = duration_ns[kind == SpanKind.MAINLOOP].sum() / (sms * figures.makespan_ns)
     assert figures.tensor_active == pytest.approx(active, rel=1e-3)
     assert figures.issue_all_mean_ns == pytest.approx(duration_ns[kind == SpanKind.ISSUE].mean(), rel=1e-3)
 
@@ -118,14 +130,14 @@ def test_the_simulator_predicts_a_device_that_is_one() -> None:
 
 
 def test_the_simulator_has_no_prediction_beside_itself() -> None:
-    result = concluded(MOE, SimulatedSkeletons(HOST))
+    result = concluded(MOE, SimulatedDevice(HOST))
     assert all(one.simulated is None and one.closed is not None for one in result.cases)
 
 
 def test_the_control_has_no_predictions() -> None:
     class Local(ScriptedGpu):
-        def run_skeletons(self, skeletons):  # type: ignore[no-untyped-def]
-            return super().run_skeletons([replace(skeleton, path="host") for skeleton in skeletons])
+        def run(self, launches):  # type: ignore[no-untyped-def]
+            return super().run([replace(skeleton, path="host") for skeleton in launches])
 
     result = concluded(replace(MOE, path="local"), Local())
     assert all(one.simulated is None and one.closed is None for one in result.cases)
@@ -140,12 +152,12 @@ def test_without_backpressure_the_closed_form_is_the_launch() -> None:
     )
     (case, *_) = cases_of(request)
     skeleton = skeleton_of(case, request)
-    (run,) = SimulatedSkeletons(HOST).run_skeletons([skeleton])
+    (run,) = SimulatedDevice(HOST).run([skeleton])
     closed = closed_form(case, skeleton, request)
     assert closed.issue_ns is None
     assert closed.stall_ns == 0
     # CTAs start up to a tick of 32 ns late; the last tile may store less than the most of any.
-    assert run.makespan_ns == pytest.approx(closed.makespan_ns, abs=1000.0)
+    assert run.figures.makespan_ns == pytest.approx(closed.makespan_ns, abs=1000.0)
 
 
 def test_landmarks_are_those_of_the_equations() -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,8 +16,10 @@ from tests.emulation.gpu import HOST, SMALL, ScriptedGpu, use
 from tests.h200 import H200
 from xstage_tune.base.errors import DeviceError, FindingError, UsageError
 from xstage_tune.devices.emulated_kernels import EmulatedKernels
-from xstage_tune.devices.open_kernels import open_kernel_device
-from xstage_tune.launches.skeletons import Skeleton, SkeletonRun
+from xstage_tune.devices.opener import open_kernels
+from xstage_tune.devices.spec import SEARCH
+from xstage_tune.families.kernel_launch import run_kernel
+from xstage_tune.launches.device import Outcome
 
 LAYER = moe(tokens_per_rank=128)
 CONFIG = megamoe_config(block_m=64)
@@ -25,31 +28,32 @@ CONFIG = megamoe_config(block_m=64)
 class Full(ScriptedGpu):
     """Whose shared memory holds nothing."""
 
-    def run_skeletons(self, _: Sequence[Skeleton]) -> Iterator[SkeletonRun]:
+    def run(self, launches: Iterable[Any]) -> Iterator[Outcome[Any, Any]]:
+        del launches
         raise UsageError("2 staging slots do not fit: 1 fits")
 
 
 def test_a_config_s_time_and_waits_are_those_of_its_skeleton() -> None:
-    run = EmulatedKernels(ScriptedGpu(), HOST).run_kernel(LAYER, CONFIG, 3)
+    run = run_kernel(EmulatedKernels(ScriptedGpu(), HOST), LAYER, CONFIG, "host", 3)
     assert len(run.latency_ns) == len(run.stall_ns) == 3
     assert all(0 <= stall < latency for stall, latency in zip(run.stall_ns, run.latency_ns, strict=True))
 
 
 def test_what_the_device_cannot_run_is_one_failed_config() -> None:
     with pytest.raises(DeviceError, match="do not fit: 1 fits"):
-        EmulatedKernels(Full(), HOST).run_kernel(LAYER, CONFIG)
+        run_kernel(EmulatedKernels(Full(), HOST), LAYER, CONFIG, "host")
 
 
 def test_a_config_that_does_not_fit_the_workload_is_the_user_s() -> None:
     with pytest.raises(UsageError, match="does not fit the workload"):
-        EmulatedKernels(ScriptedGpu(), HOST).run_kernel(LAYER, attention_config())
+        run_kernel(EmulatedKernels(ScriptedGpu(), HOST), LAYER, attention_config(), "host")
 
 
 def test_data_that_did_not_arrive_end_the_search() -> None:
     kernels = EmulatedKernels(ScriptedGpu(mismatched_bytes=8), HOST)
-    kernels.run_kernel(LAYER, CONFIG)
+    run_kernel(kernels, LAYER, CONFIG, "host")
     with pytest.raises(FindingError, match="did not arrive"):
-        kernels.run_kernel(LAYER, CONFIG)
+        run_kernel(kernels, LAYER, CONFIG, "host")
 
 
 def test_a_platform_of_another_gpu_is_refused() -> None:
@@ -60,9 +64,9 @@ def test_a_platform_of_another_gpu_is_refused() -> None:
 def test_the_option_names_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     use(monkeypatch, ScriptedGpu())
     for spec in ("emulate", "emulate:0"):
-        assert isinstance(open_kernel_device(spec, HOST, print), EmulatedKernels)
-    with pytest.raises(UsageError, match="is unknown"):
-        open_kernel_device("emulate:x", HOST, print)
+        assert isinstance(open_kernels(SEARCH.parse(spec), HOST, print), EmulatedKernels)
+    with pytest.raises(UsageError, match="'emulate:x' names no GPU"):
+        SEARCH.parse("emulate:x")
 
 
 def test_a_search_says_what_it_ran_on(run_cli: RunCli, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,11 +11,12 @@ import pytest
 from tests.emulation_kernels.cases import attention_skeleton, deadlocked_skeleton, moe_skeleton
 from xstage_tune.base.errors import DeviceError
 from xstage_tune.base.fabric import STORE_FLAVOURS, StoreFlavour, StorePath
+from xstage_tune.cuda.device import CudaDevice
 from xstage_tune.cuda.gpu import Gpu
 from xstage_tune.cuda.skeletons import CudaSkeletons
 from xstage_tune.families.megamoe.order import Alternating, ClampedLag, ExpertWave, Interleaved
 from xstage_tune.families.megamoe.placement import Placement
-from xstage_tune.launches.skeletons import Skeleton, SkeletonDevice, SkeletonRun
+from xstage_tune.launches.skeletons import TOTALS, Skeleton, SkeletonRun
 
 pytestmark = pytest.mark.gpu
 
@@ -24,23 +25,24 @@ _MOST_LAUNCH_NS = 2e8
 
 
 @pytest.fixture(scope="module")
-def gpu() -> Iterator[SkeletonDevice]:
-    device = CudaSkeletons(Gpu.open(0), _MOST_LAUNCH_NS)
+def gpu() -> Iterator[CudaDevice]:
+    opened = Gpu.open(0)
+    device = CudaDevice(opened, [CudaSkeletons(opened, _MOST_LAUNCH_NS)])
     yield device
     device.close()
 
 
-def ran(device: SkeletonDevice, skeleton: Skeleton) -> SkeletonRun:
+def ran(device: CudaDevice, skeleton: Skeleton) -> SkeletonRun:
     """Run, and require what holds for any launch."""
-    (run,) = device.run_skeletons([skeleton])
+    (run,) = device.run([skeleton])
     assert run.verification.checked_bytes > 0
     assert run.verification.mismatched_bytes == 0
-    assert run.totals["tiles"].tolist() == np.diff(skeleton.streams.first).tolist()
+    assert run.arrays[TOTALS]["tiles"].tolist() == np.diff(skeleton.streams.first).tolist()
     streams = skeleton.streams
     asked_ns = np.bincount(streams.sm_of_tile(), streams.mainloop_ns, streams.sms)
     # Spins count cycles, of a clock that differs from the nominal one until the first long launch.
-    assert (run.totals["mainloop_ns"] >= 0.9 * asked_ns).all()
-    assert run.makespan_ns > 0.9 * asked_ns.max()
+    assert (run.arrays[TOTALS]["mainloop_ns"] >= 0.9 * asked_ns).all()
+    assert run.figures.makespan_ns > 0.9 * asked_ns.max()
     return run
 
 
@@ -49,7 +51,7 @@ def ran(device: SkeletonDevice, skeleton: Skeleton) -> SkeletonRun:
 @pytest.mark.parametrize("listed", [False, True])
 @pytest.mark.parametrize("dependencies", [False, True])
 def test_every_variant_stores_to_every_path(
-    gpu: SkeletonDevice, path: StorePath, flavour: StoreFlavour, listed: bool, dependencies: bool
+    gpu: CudaDevice, path: StorePath, flavour: StoreFlavour, listed: bool, dependencies: bool
 ) -> None:
     if path not in gpu.describe().paths:
         pytest.skip(f"this machine has no path '{path}'")
@@ -72,14 +74,14 @@ def test_every_variant_stores_to_every_path(
     ],
     ids=lambda skeleton: f"{skeleton.scheduling and skeleton.scheduling.schedule}",
 )
-def test_every_schedule_and_mode_runs(gpu: SkeletonDevice, skeleton: Skeleton) -> None:
+def test_every_schedule_and_mode_runs(gpu: CudaDevice, skeleton: Skeleton) -> None:
     run = ran(gpu, skeleton)
-    assert (run.totals["completion_ns"] > 0).any() == skeleton.completion_coupled
+    assert (run.arrays[TOTALS]["completion_ns"] > 0).any() == skeleton.completion_coupled
 
 
-def test_a_wait_that_never_ends_is_one_error_and_the_gpu_goes_on(gpu: SkeletonDevice) -> None:
+def test_a_wait_that_never_ends_is_one_error_and_the_gpu_goes_on(gpu: CudaDevice) -> None:
     with pytest.raises(
         DeviceError, match=r"CTA [01] .*, loader role, tile 0: waited for counter [01] to reach"
     ):
-        list(gpu.run_skeletons([deadlocked_skeleton()]))
+        list(gpu.run([deadlocked_skeleton()]))
     ran(gpu, attention_skeleton())

@@ -16,7 +16,7 @@ from tests.conftest import RunCli
 from tests.export.cases import FLASH, WAN
 from xstage_tune.devices.kernel_identity import kernel_sha256
 from xstage_tune.families.binding import default_config
-from xstage_tune.families.kernel_device import EMULATION_ON
+from xstage_tune.families.kernel_launch import EMULATION_ON
 from xstage_tune.families.workload_files import load_workload
 from xstage_tune.platforms.loader import load_platform, save_platform
 from xstage_tune.search.journal import StoreJournal, begin_study

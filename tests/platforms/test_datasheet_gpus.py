@@ -9,7 +9,7 @@ import pytest
 
 from tests.calibration.fluid import Fluid, FluidDevice
 from tests.conftest import RunCli
-from xstage_tune.devices import open_bursts
+from xstage_tune.devices import opener
 from xstage_tune.platforms.gpus import KnownGpu, known_compute, known_gpus, user_gpus_dir
 from xstage_tune.platforms.loader import load_platform, save_platform
 
@@ -99,7 +99,7 @@ def test_an_unknown_gpu_is_told_what_cannot_be_done_and_how_to_mend_it(
     run_cli: RunCli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XSTAGE_QUIET", "")
-    monkeypatch.setattr(open_bursts, "open_device", lambda *_: FluidDevice(Fluid()))
+    monkeypatch.setattr(opener, "open_cuda", lambda *_: FluidDevice(Fluid()))
     ran = run_cli("calibrate", "--budget", "quick", "--store-flavour", "st.v4")
     assert ran.exit_code == 0
     assert "has no compute section" in ran.stderr

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from math import nan
 
@@ -13,20 +13,19 @@ import pytest
 from tests.h200 import H200
 from xstage_tune.base.errors import DeviceError
 from xstage_tune.base.spans import LANE_DTYPE, SPAN_DTYPE, SpanKind, SpanTable
-from xstage_tune.devices import open_profiles
+from xstage_tune.devices import opener
 from xstage_tune.families.attention_a2a.budget import finishing_warpgroups
 from xstage_tune.families.attention_a2a.spans import span_figures
 from xstage_tune.families.attention_a2a.timing import (
-    NO_SPANS,
-    NOT_VERIFIED,
+    ATTENTIONS,
+    AttentionLaunch,
+    AttentionOutcome,
     CheckFigures,
-    Figures,
     Implementation,
     ProfileCase,
-    ProfileLaunch,
     ReplayFigures,
 )
-from xstage_tune.launches.device import DeviceDescription, GpuState, LaunchInfo, Verification
+from xstage_tune.launches.device import DeviceDescription, GpuState, LaunchInfo, Outcome, Verification
 
 #: 1,024 tokens of 4 local heads: 32 tiles of 128 rows.
 SMALL = ("--workload", "fa-a2a/paper", "--set", "tokens=1024")
@@ -82,13 +81,14 @@ class ScriptedProfiles:
     Args:
         after, happening: what happens before which launch.
         wrong: the implementation whose output is wrong.
-        refuses: what preparing a case raises.
+        refuses: what a first launch of a case raises.
         throttled: whether clocks are held down.
         seconds: that each launch takes of wall time.
         description: of the GPU.
     """
 
     identity = "NVIDIA H200, kernels 0123456789ab"
+    kinds = (ATTENTIONS.name,)
 
     def __init__(
         self,
@@ -107,8 +107,8 @@ class ScriptedProfiles:
         self.asked: list[tuple[str, str, str]] = []
         self.in_turn: list[tuple[str, ...]] = []
         self.labels: list[str] = []
-        self.open_cases = 0
         self.closed = False
+        self._replays = 0
 
     def describe(self) -> DeviceDescription:
         return self._description
@@ -116,64 +116,45 @@ class ScriptedProfiles:
     def label_launches(self, run_id: str) -> None:
         self.labels.append(run_id)
 
-    def prepare(self, case: ProfileCase) -> ScriptedProfile:
-        if self.refuses is not None:
-            raise self.refuses
-        self.open_cases += 1
-        return ScriptedProfile(self, case)
+    def run(self, launches: Iterable[AttentionLaunch]) -> Iterator[AttentionOutcome]:
+        for launch in launches:
+            if self.refuses is not None:
+                raise self.refuses
+            if self.left == 0:
+                self.happening()
+            self.left -= 1
+            self.asked.append((launch.case.label, launch.implementation, launch.what))
+            time.sleep(self.seconds)
+            yield {"check": self._check, "replay": self._replay, "spans": self._record}[launch.what](launch)
 
     def close(self) -> None:
         self.closed = True
 
-
-class ScriptedProfile:
-    """A case of it."""
-
-    def __init__(self, device: ScriptedProfiles, case: ProfileCase) -> None:
-        self._device, self._case = device, case
-        self._replays = 0
-
-    def check(self, implementation: Implementation) -> ProfileLaunch:
-        wrong = implementation == self._device.wrong
-        error = (nan if wrong else 0.002) if implementation == "attention" else None
+    def _check(self, launch: AttentionLaunch) -> AttentionOutcome:
+        wrong = launch.implementation == self.wrong
+        error = (nan if wrong else 0.002) if launch.implementation == "attention" else None
         figures = CheckFigures(error, "token 7 of rank 0, head 2: not written" if wrong else "")
-        return self._launch(implementation, figures, verification=Verification(4096, 256 if wrong else 0))
+        return Outcome(launch, figures, self._info(launch), Verification(4096, 256 if wrong else 0))
 
-    def replay(self, in_turn: Sequence[Implementation]) -> list[ProfileLaunch]:
-        self._device.in_turn.append(tuple(in_turn))
-        return [self._replay(one) for one in in_turn]
-
-    def _replay(self, implementation: Implementation) -> ProfileLaunch:
+    def _replay(self, launch: AttentionLaunch) -> AttentionOutcome:
+        if launch.place == 0:
+            self.in_turn.append(launch.in_turn)
         self._replays += 1
-        time_ns = 1e3 * TIMES_US[implementation] + self._replays % 7
-        return self._launch(implementation, ReplayFigures(launches=40, time_ns=time_ns))
+        time_ns = 1e3 * TIMES_US[launch.implementation] + self._replays % 7
+        return Outcome(launch, ReplayFigures(launches=40, time_ns=time_ns), self._info(launch))
 
-    def record(self, implementation: Implementation) -> ProfileLaunch:
-        remote = implementation == "fused"
-        table = spans_of(self._case, remote=remote)
-        return self._launch(implementation, span_figures(table, self._case, remote=remote), table=table)
+    def _record(self, launch: AttentionLaunch) -> AttentionOutcome:
+        remote = launch.implementation == "fused"
+        table = spans_of(launch.case, remote=remote)
+        return Outcome(
+            launch, span_figures(table, launch.case, remote=remote), self._info(launch), table=table
+        )
 
-    def close(self) -> None:
-        self._device.open_cases -= 1
-
-    def _launch(
-        self,
-        implementation: Implementation,
-        figures: Figures,
-        *,
-        table: SpanTable = NO_SPANS,
-        verification: Verification = NOT_VERIFIED,
-    ) -> ProfileLaunch:
-        device = self._device
-        if device.left == 0:
-            device.happening()
-        device.left -= 1
-        device.asked.append((self._case.label, implementation, figures.what))
-        time.sleep(device.seconds)
-        reasons = ("sw_power_cap",) if device.throttled else ()
+    def _info(self, launch: AttentionLaunch) -> LaunchInfo:
+        reasons = ("sw_power_cap",) if self.throttled else ()
         state = GpuState(1980, 3201, 500.0, 50, reasons)
-        info = LaunchInfo(
-            kernel=implementation,
+        return LaunchInfo(
+            kernel=launch.implementation,
             kernel_sha256="00",
             registers=168,
             spill_bytes=0,
@@ -183,11 +164,11 @@ class ScriptedProfile:
             started_at="2026-11-29T12:00:00.000000+00:00",
             before=state,
             after=replace(state, temperature_c=51),
+            producers=132,
         )
-        return ProfileLaunch(self._case, implementation, 132, figures, table, verification, info)
 
 
 def use(monkeypatch: pytest.MonkeyPatch, device: ScriptedProfiles) -> ScriptedProfiles:
     """Let ``--device cuda`` open ``device``."""
-    monkeypatch.setattr(open_profiles, "open_cuda_profiles", lambda _: device)
+    monkeypatch.setattr(opener, "open_cuda", lambda *_: device)
     return device

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 from tests.attention_a2a.emulation import attention
-from tests.configs.cases import attention_config
+from tests.configs.cases import attention as attention_workload
+from tests.configs.cases import attention_config, megamoe_config, moe
 from tests.profiling.gpu import spans_of
-from xstage_tune.base.errors import DeviceError, UsageError
+from xstage_tune.base.errors import DeviceError, FindingError, UsageError
 from xstage_tune.cuda import attention_buffers
 from xstage_tune.cuda import attention_profiles as cuda
 from xstage_tune.cuda.attention_buffers import AttentionBuffers
@@ -23,13 +24,17 @@ from xstage_tune.cuda.serial_a2a import STORE_KERNEL
 from xstage_tune.families.attention_a2a.check import POISON_BITS, Bits, Inputs, to_bf16
 from xstage_tune.families.attention_a2a.timing import (
     IMPLEMENTATIONS,
+    AttentionLaunch,
+    AttentionOutcome,
     CheckFigures,
     Implementation,
     ProfileCase,
     ReplayFigures,
     SpanFigures,
+    replays,
 )
-from xstage_tune.launches.device import LaunchInfo
+from xstage_tune.families.kernel_launch import KernelRun, run_kernel
+from xstage_tune.launches.device import ComposedDevice, LaunchInfo
 
 CASE = ProfileCase("", 40, 2, 64, 8, 7, attention_config(block_n=64), "host", seed=3)
 OUTPUT, RANKS, RECEIVERS = 1 << 20, 2 << 20, 3 << 20
@@ -194,11 +199,21 @@ class FakeGpu:
 
     def measure(self, run: Callable[[], Any], **named: Any) -> tuple[Any, LaunchInfo]:
         info = LaunchInfo(named["kernel"], "00", 168, 0, 1, 32, 1, "2026-11-29T12:00:00+00:00")
-        return run(), info
+        return run(), replace(info, producers=named["producers"])
 
 
-def prepared(case: ProfileCase = CASE) -> cuda.CudaPreparedProfile:
-    return cuda.CudaPreparedProfile(FakeGpu(), case)  # type: ignore[arg-type]
+@pytest.fixture(autouse=True)
+def _own_sources(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda, "installed_sha256", lambda *_: "ab" * 32)
+
+
+def attentions() -> ComposedDevice:
+    return ComposedDevice([cuda.CudaAttentions(FakeGpu())])  # type: ignore[arg-type]
+
+
+def check(device: ComposedDevice, implementation: Implementation) -> AttentionOutcome:
+    (checked,) = device.run([AttentionLaunch(CASE, implementation, "check")])
+    return checked
 
 
 QUEUES: dict[Implementation, list[str]] = {
@@ -212,10 +227,10 @@ QUEUES: dict[Implementation, list[str]] = {
 
 
 def test_each_implementation_is_right_and_queues_its_own_work(machine: Machine) -> None:
-    profile = prepared()
+    device = attentions()
     for implementation in IMPLEMENTATIONS:
         machine.queued.clear()
-        checked = profile.check(implementation)
+        checked = check(device, implementation)
         assert isinstance(checked.figures, CheckFigures)
         assert checked.figures.place == ""
         assert checked.verification.checked_bytes > 0
@@ -228,56 +243,103 @@ def test_each_implementation_is_right_and_queues_its_own_work(machine: Machine) 
 )
 def test_a_row_that_is_left_out_is_found(machine: Machine, work: str, implementation: Implementation) -> None:
     machine.forgets = work
-    profile = prepared()
-    profile.check("attention")
-    checked = profile.check(implementation)
+    device = attentions()
+    check(device, "attention")
+    checked = check(device, implementation)
     assert isinstance(checked.figures, CheckFigures)
     assert checked.figures.place == "token 33 of rank 6, head 1: element 0 is not written"
     assert checked.verification.mismatched_bytes == 64 * 2
 
 
 def test_a_graph_is_captured_once_after_a_launch_and_replayed(machine: Machine) -> None:
-    profile = prepared()
+    device = attentions()
     for repeat in range(2):
         machine.queued.clear()
-        (sample,) = profile.replay(["serial-copy"])
+        (sample,) = device.run(replays(CASE, ["serial-copy"]))
         assert sample.figures == ReplayFigures(launches=30, time_ns=5e3)
         assert machine.queued == [
             *([] if repeat else ["attention", "copy"] * 2 + ["captured"]),
             "attention",
             "copy",
         ]
-    profile.close()
+    device.close()
     assert machine.queued[-2:] == ["graph freed", "freed"]
     assert machine.open_kernels == 0
-    profile.close()
+    device.close()
+    assert machine.queued.count("freed") == 1
+
+
+def test_the_last_case_is_held_until_another_one(machine: Machine) -> None:
+    device = attentions()
+    check(device, "attention")
+    held = machine.open_kernels
+    check(device, "fused")
+    assert machine.open_kernels == held
+    assert "freed" not in machine.queued
+    list(device.run([AttentionLaunch(replace(CASE, seed=4), "attention", "check")]))
+    assert machine.queued.count("freed") == 1
+    assert machine.open_kernels == held
+
+
+def test_a_kernel_is_checked_once_and_timed_alone(machine: Machine) -> None:
+    device = attentions()
+    workload = attention_workload(tokens=40, heads=16, head_dim=64)
+    config = attention_config(block_n=64)
+    first = run_kernel(device, workload, config, "host", 2)
+    assert first == KernelRun(latency_ns=(5e3, 5e3), stall_ns=())
+    assert machine.queued == ["attention", *["fused"] * 3, "captured", *["fused"] * 2]
+    machine.queued.clear()
+    run_kernel(device, workload, config, "host", 3)
+    assert machine.queued == ["fused"] * 3
+    with pytest.raises(DeviceError, match="measures no stall"):
+        first.median_ns("stall")
+
+
+def test_a_kernel_whose_output_is_wrong_is_not_timed(machine: Machine) -> None:
+    machine.forgets = "fused"
+    with pytest.raises(FindingError, match="the output of fused is wrong"):
+        run_kernel(attentions(), attention_workload(tokens=40, heads=16, head_dim=64), CASE.config, "host")
+    assert machine.queued == ["attention", "fused"]
+
+
+def test_a_workload_without_a_kernel_is_one_error() -> None:
+    with pytest.raises(DeviceError, match="no kernel of"):
+        run_kernel(attentions(), moe(), megamoe_config(), "host")
 
 
 def test_replays_in_turn_are_of_one_measurement_and_each_of_its_own_kernel(machine: Machine) -> None:
-    profile = prepared()
+    device = attentions()
     in_turn: list[Implementation] = ["fused", "fused-recording", "all-to-all", "serial-permute"]
-    profile.replay(in_turn)
+    list(device.run(replays(CASE, in_turn)))
     machine.queued.clear()
-    timed = profile.replay(in_turn)
+    timed = list(device.run(replays(CASE, in_turn)))
     assert machine.queued == ["fused", "fused, recording", "store", "attention", "permute"]
-    assert [one.implementation for one in timed] == in_turn
+    assert [one.launch.implementation for one in timed] == in_turn
     assert [one.figures for one in timed] == [ReplayFigures(30, 5e3 + place) for place in range(4)]
-    assert [one.launch.kernel.partition("[")[0] for one in timed] == in_turn
-    assert [one.producers for one in timed] == [2, 2, 132, 132]
-    own, recording, stores, serial = (one.launch for one in timed)
+    assert [one.info.kernel.partition("[")[0] for one in timed] == in_turn
+    assert [one.info.producers for one in timed] == [2, 2, 132, 132]
+    own, recording, stores, serial = (one.info for one in timed)
     assert recording.shared_bytes == SHARED_BYTES_LIMIT > own.shared_bytes == serial.shared_bytes > 0
     assert stores.shared_bytes == 0
     assert {one.elapsed_ns for one in (own, recording, stores, serial)} == {1}
     assert [one.kernel_sha256 for one in (own, stores)] == ["attention source", "store source"]
 
 
+def test_replays_in_turn_are_asked_for_together(machine: Machine) -> None:
+    first, second = replays(CASE, ["fused", "attention"])
+    for asked in ([first], [second], [first, first], [second, first]):
+        with pytest.raises(UsageError, match="asked for together"):
+            list(attentions().run(asked))
+    assert machine.queued == []
+
+
 def test_spans_are_of_the_variant_that_records(machine: Machine) -> None:
-    recorded = prepared().record("fused")
+    (recorded,) = attentions().run([AttentionLaunch(CASE, "fused", "spans")])
     assert machine.queued == ["rested", *["fused, recording"] * 3]
     assert isinstance(recorded.figures, SpanFigures)
     assert recorded.figures.tiles == 2
     assert len(recorded.table.spans) == 2 * 2 * 3
-    assert (recorded.implementation, recorded.launch.shared_bytes) == ("fused", SHARED_BYTES_LIMIT)
+    assert recorded.info.shared_bytes == SHARED_BYTES_LIMIT
 
 
 def test_an_error_while_preparing_closes_what_was_opened(
@@ -288,15 +350,14 @@ def test_an_error_while_preparing_closes_what_was_opened(
 
     monkeypatch.setattr(cuda, "AttentionBuffers", refuse)
     with pytest.raises(DeviceError, match="too little"):
-        prepared()
+        check(attentions(), "attention")
     assert machine.open_kernels == 0
 
 
 def test_more_ranks_than_the_table_holds_are_refused() -> None:
-    from dataclasses import replace
-
+    case = replace(CASE, ranks=16, remote_ranks=15)
     with pytest.raises(UsageError, match="16 ranks"):
-        prepared(replace(CASE, ranks=16, remote_ranks=15))
+        list(attentions().run([AttentionLaunch(case, "attention", "check")]))
 
 
 @pytest.mark.parametrize(

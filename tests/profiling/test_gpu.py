@@ -7,18 +7,23 @@ from collections.abc import Iterator
 import pytest
 
 from tests.attention_a2a.cases import config
+from tests.configs.cases import attention
 from xstage_tune.base.fabric import StorePath
-from xstage_tune.cuda.attention_profiles import CudaPreparedProfile, CudaProfiles
+from xstage_tune.cuda.attention_profiles import CudaAttentions
+from xstage_tune.cuda.device import CudaDevice
 from xstage_tune.cuda.gpu import Gpu
 from xstage_tune.families.attention_a2a.config import AttentionConfig
 from xstage_tune.families.attention_a2a.timing import (
     IMPLEMENTATIONS,
     RECORDING,
+    AttentionLaunch,
     CheckFigures,
     ProfileCase,
     ReplayFigures,
     SpanFigures,
+    replays,
 )
+from xstage_tune.families.kernel_launch import run_kernel
 
 pytestmark = pytest.mark.gpu
 
@@ -34,40 +39,45 @@ CASES = [
 
 
 @pytest.fixture(scope="module")
-def device() -> Iterator[CudaProfiles]:
-    opened = CudaProfiles(Gpu.open(0))
+def device() -> Iterator[CudaDevice]:
+    gpu = Gpu.open(0)
+    opened = CudaDevice(gpu, [CudaAttentions(gpu)])
     yield opened
     opened.close()
 
 
 @pytest.fixture(params=CASES, ids=[f"{tokens}, {remote} of 8 on {path}" for tokens, remote, path, _ in CASES])
-def prepared(request: pytest.FixtureRequest, device: CudaProfiles) -> Iterator[CudaPreparedProfile]:
-    case: tuple[int, int, StorePath, AttentionConfig] = request.param
-    tokens, remote_ranks, path, chosen = case
-    profile = device.prepare(ProfileCase("", tokens, 3, 128, 8, remote_ranks, chosen, path, seed=tokens))
-    yield profile
-    profile.close()
+def case(request: pytest.FixtureRequest) -> ProfileCase:
+    chosen: tuple[int, int, StorePath, AttentionConfig] = request.param
+    tokens, remote_ranks, path, config = chosen
+    return ProfileCase("", tokens, 3, 128, 8, remote_ranks, config, path, seed=tokens)
 
 
-def test_all_outputs_are_right_before_and_after_replays(prepared: CudaPreparedProfile) -> None:
+def test_all_outputs_are_right_before_and_after_replays(device: CudaDevice, case: ProfileCase) -> None:
     for _ in range(2):
-        for implementation in IMPLEMENTATIONS:
-            checked = prepared.check(implementation)
+        for checked in device.run([AttentionLaunch(case, one, "check") for one in IMPLEMENTATIONS]):
             assert isinstance(checked.figures, CheckFigures)
             assert (checked.figures.place, checked.verification.mismatched_bytes) == ("", 0)
         in_turn = (*IMPLEMENTATIONS, *RECORDING.values())
-        samples = [*prepared.replay(["fused"]), *prepared.replay(in_turn)]
-        assert [one.implementation for one in samples] == ["fused", *in_turn]
+        samples = list(device.run([*replays(case, ["fused"]), *replays(case, in_turn)]))
+        assert [one.launch.implementation for one in samples] == ["fused", *in_turn]
         for sample in samples:
             assert isinstance(sample.figures, ReplayFigures)
             assert 1e3 < sample.figures.time_ns < 1e8
 
 
-def test_spans_of_every_tile(prepared: CudaPreparedProfile) -> None:
-    for implementation in RECORDING:
-        figures = prepared.record(implementation).figures
+def test_spans_of_every_tile(device: CudaDevice, case: ProfileCase) -> None:
+    for recorded in device.run([AttentionLaunch(case, one, "spans") for one in RECORDING]):
+        figures = recorded.figures
         assert isinstance(figures, SpanFigures)
         assert figures.dropped == 0
         assert figures.tiles > 0
         assert figures.q_loop is not None
         assert figures.q_loop.p50_ns > 0
+
+
+def test_the_fused_kernel_runs_by_its_workload_and_config(device: CudaDevice) -> None:
+    workload = attention(tokens=4608)
+    run = run_kernel(device, workload, config(block_n=160, output_staging="dedicated-x1"), "host", 3)
+    assert len(run.latency_ns) == 3
+    assert all(1e3 < time_ns < 1e8 for time_ns in run.latency_ns)

@@ -13,19 +13,21 @@ import pytest
 from tests.configs.cases import attention, attention_config
 from tests.profiling.gpu import ScriptedProfiles
 from xstage_tune.base.errors import FindingError, UsageError
+from xstage_tune.base.progress import NoProgress
 from xstage_tune.experiments.emulation.sweep import parse_sweep
 from xstage_tune.experiments.launch_order import balanced
 from xstage_tune.experiments.timing.comparison import COMPARED, block
 from xstage_tune.experiments.timing.prediction import predict
-from xstage_tune.experiments.timing.procedure import profile, replay_order, require_right
+from xstage_tune.experiments.timing.procedure import LaunchResult, profile, replay_order
 from xstage_tune.experiments.timing.request import ProfileRequest, request_from_keys
-from xstage_tune.experiments.timing.result import Beside, Outcome, ProfileResult, conclude
+from xstage_tune.experiments.timing.result import Beside, ProfileResult, conclude
+from xstage_tune.families.attention_a2a.check import require_right
 from xstage_tune.families.attention_a2a.timing import (
     IMPLEMENTATIONS,
     RECORDING,
+    AttentionLaunch,
     CheckFigures,
     Implementation,
-    ProfileLaunch,
     ReplayFigures,
 )
 from xstage_tune.launches.device import Verification
@@ -44,24 +46,19 @@ def request(**changes: Any) -> ProfileRequest:
     return ProfileRequest(**{**values, **changes})
 
 
-class Notes:
-    """An observer that only counts."""
+class Plan(NoProgress):
+    """How many launches were planned."""
 
-    def __init__(self) -> None:
-        self.total = 0
-        self.launches: list[ProfileLaunch] = []
+    total = 0
 
-    def planned(self, total_launches: int) -> None:
-        self.total = total_launches
-
-    def done(self, launch: ProfileLaunch) -> None:
-        self.launches.append(launch)
+    def planned(self, total: int) -> None:
+        self.total = total
 
 
 def test_all_is_checked_then_timed_alone_and_in_turn_then_recorded() -> None:
-    gpu, notes = ScriptedProfiles(), Notes()
-    profile(gpu, request(), notes)
-    assert len(notes.launches) == notes.total == 6 + 3 * (6 + 6 * 4) + 2
+    gpu, plan = ScriptedProfiles(), Plan()
+    results = profile(gpu, request(), plan)
+    assert len(results) == plan.total == 6 + 3 * (6 + 6 * 4) + 2
     asked = [(what, one) for _, one, what in gpu.asked]
     assert asked[:6] == [("check", one) for one in IMPLEMENTATIONS]
     assert asked[-2:] == [("spans", "attention"), ("spans", "fused")]
@@ -74,7 +71,6 @@ def test_all_is_checked_then_timed_alone_and_in_turn_then_recorded() -> None:
         begins_alone.add(alone[0])
         begins.add(blocks[0])
     assert (len(begins_alone), len(begins)) == (3, 3)
-    assert gpu.open_cases == 0
 
 
 def test_a_recording_variant_is_compared_with_what_it_records() -> None:
@@ -94,7 +90,7 @@ def test_a_request_of_before_anything_ran_in_turn_has_blocks_behind_the_all_to_a
     asked, former = former_request(bracketed=True)
     assert former == replace(asked, replays="blocks")
     gpu = ScriptedProfiles()
-    profile(gpu, former, Notes())
+    profile(gpu, former, NoProgress())
     turns = [[*COMPARED], [*COMPARED[1:], COMPARED[0]], [*COMPARED[2:], *COMPARED[:2]]]
     assert gpu.in_turn == [*[("all-to-all",)] * 3, *(block(one) for turn in turns for one in turn)]
 
@@ -103,15 +99,15 @@ def test_a_request_of_before_there_were_blocks_has_its_balanced_order() -> None:
     asked, former = former_request()
     assert former == replace(asked, replays="balanced")
     gpu = ScriptedProfiles()
-    profile(gpu, former, Notes())
+    profile(gpu, former, NoProgress())
     assert len(gpu.asked) == 6 * 4 + 2
     order = [IMPLEMENTATIONS[index] for repeat in range(3) for index in balanced(6, repeat)]
     assert gpu.in_turn == [(one,) for one in order]
 
 
-def test_cases_of_a_sweep_are_prepared_one_at_a_time() -> None:
+def test_cases_of_a_sweep_run_one_behind_the_other() -> None:
     gpu = ScriptedProfiles()
-    profile(gpu, request(sweep=parse_sweep("tokens=256,1000"), repeats=1), Notes())
+    profile(gpu, request(sweep=parse_sweep("tokens=256,1000"), repeats=1), NoProgress())
     labels = [label for label, _, _ in gpu.asked]
     assert labels == ["tokens=256"] * 38 + ["tokens=1000"] * 38
 
@@ -171,7 +167,7 @@ Alone = Mapping[Implementation, Sequence[float]]
 Blocks = Mapping[Implementation, Sequence[tuple[float, float, float, float]]]
 
 
-def replayed(asked: ProfileRequest, alone: Alone, blocks: Blocks, *, label: str = "") -> list[Outcome]:
+def replayed(asked: ProfileRequest, alone: Alone, blocks: Blocks, *, label: str = "") -> list[LaunchResult]:
     """Replays in the order of a request, of those that are not named as of an attention of 100."""
     own = {one: iter(times_ns) for one, times_ns in alone.items()}
     fours = {one: iter(times_ns) for one, times_ns in blocks.items()}
@@ -182,13 +178,13 @@ def replayed(asked: ProfileRequest, alone: Alone, blocks: Blocks, *, label: str 
         else:
             times_ns = [*next(fours[in_turn[1]])] if in_turn[1] in fours else [100.0] * 4
         for one, ns in zip(in_turn, times_ns, strict=True):
-            outcomes.append(Outcome(label, one, ReplayFigures(10, ns), Verification(0, 0)))
+            outcomes.append(LaunchResult(label, one, ReplayFigures(10, ns), Verification(0, 0)))
     return outcomes
 
 
 def steady(
     asked: ProfileRequest, times_ns: Mapping[Implementation, float], *, label: str = ""
-) -> list[Outcome]:
+) -> list[LaunchResult]:
     """Replays of implementations that always take the same time, alone and in turn."""
     alone_ns = times_ns["attention"]
     return replayed(
@@ -199,7 +195,7 @@ def steady(
     )
 
 
-def conclude_of(asked: ProfileRequest, outcomes: list[Outcome]) -> ProfileResult:
+def conclude_of(asked: ProfileRequest, outcomes: list[LaunchResult]) -> ProfileResult:
     predictions = dict.fromkeys(asked.values())
     return conclude(asked, outcomes, predictions, run_id="run", device="GPU", device_name="GPU")
 
@@ -352,7 +348,7 @@ def test_a_prediction_is_off_by_no_percentage_of_nothing() -> None:
 
 def test_an_interrupted_run_has_what_it_came_to() -> None:
     asked = request(sweep=parse_sweep("tokens=1024,2048"))
-    checked = Outcome("tokens=1024", "attention", CheckFigures(0.002, ""), Verification(8, 0))
+    checked = LaunchResult("tokens=1024", "attention", CheckFigures(0.002, ""), Verification(8, 0))
     result = conclude(asked, [checked], {1024: None, 2048: None}, run_id="r", device="G", device_name="G")
     (point,) = result.points
     assert point.time_ns("fused") is None
@@ -377,7 +373,8 @@ def test_an_interrupted_run_has_what_it_came_to() -> None:
 def test_a_check_that_says_anything_wrong_is_refused(
     figures: CheckFigures, found: Verification, complaint: str
 ) -> None:
-    launch = ScriptedProfiles().prepare(request().case_at(None)).check("fused")
+    asked = AttentionLaunch(request().case_at(None), "fused", "check")
+    (launch,) = ScriptedProfiles().run([asked])
     with pytest.raises(FindingError, match=complaint):
         require_right(replace(launch, figures=figures, verification=found))
     require_right(replace(launch, figures=CheckFigures(0.002, ""), verification=Verification(64, 0)))

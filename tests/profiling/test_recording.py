@@ -16,51 +16,56 @@ from tests.configs.cases import attention, attention_config
 from tests.h200 import H200
 from tests.profiling.gpu import ScriptedProfiles
 from xstage_tune.base.errors import UsageError
-from xstage_tune.devices.open_profiles import open_replay
+from xstage_tune.base.progress import NoProgress
+from xstage_tune.devices.opener import open_replay
+from xstage_tune.devices.spec import PROFILE
 from xstage_tune.experiments.timing.prediction import predict
 from xstage_tune.experiments.timing.procedure import profile
 from xstage_tune.experiments.timing.request import ProfileRequest, request_from_keys
-from xstage_tune.experiments.timing.result import NO_RESIDUAL, Outcome, conclude
-from xstage_tune.families.attention_a2a.recording import PROFILE, RecordedLaunch, record_launch
-from xstage_tune.families.attention_a2a.replay import ReplayedProfiles
-from xstage_tune.families.attention_a2a.timing import IMPLEMENTATIONS, RECORDING, CheckFigures, ProfileLaunch
-from xstage_tune.launches.archive import ArchiveWriter, new_archive
-from xstage_tune.launches.launch_recording import LaunchManifest, new_manifest
-from xstage_tune.launches.skeleton_replay import ReplayedSkeletons
+from xstage_tune.experiments.timing.result import NO_RESIDUAL, conclude
+from xstage_tune.families.attention_a2a.timing import (
+    IMPLEMENTATIONS,
+    RECORDING,
+    AttentionLaunch,
+    CheckFigures,
+    replays,
+)
+from xstage_tune.launches.recording import MEMBER, RecordingWriter, new_recording
+from xstage_tune.launches.replay import ReplayedDevice
 from xstage_tune.platforms.loader import load_platform
 
 REQUEST = ProfileRequest(attention(tokens=1024), load_platform("h200-host"), attention_config(), "host")
 CASE = REQUEST.case_at(None)
 
 
-def launches() -> list[ProfileLaunch]:
-    prepared = ScriptedProfiles().prepare(CASE)
-    checks = [prepared.check(one) for one in IMPLEMENTATIONS]
-    return [*checks, *prepared.replay(["fused", "fused"]), prepared.record("fused")]
+LAUNCHES = [
+    *(AttentionLaunch(CASE, one, "check") for one in IMPLEMENTATIONS),
+    *replays(CASE, ["fused", "fused"]),
+    AttentionLaunch(CASE, "fused", "spans"),
+]
+OUTCOMES = list(ScriptedProfiles().run(LAUNCHES))
 
 
-LAUNCHES = launches()
+def recorded(file: Path) -> AbstractContextManager[RecordingWriter]:
+    return new_recording(file, "profile", H200, "an H200", REQUEST.keys())
 
 
-def new_recording(file: Path) -> AbstractContextManager[ArchiveWriter[LaunchManifest[RecordedLaunch]]]:
-    return new_archive(file, PROFILE, new_manifest(H200, "an H200", REQUEST.keys()))
+def replayed_device(file: Path) -> ReplayedDevice:
+    return ReplayedDevice(file, "profile")
 
 
 @pytest.fixture
 def recording(tmp_path: Path) -> Path:
     file = tmp_path / "run.xsprof"
-    with new_recording(file) as writer:
-        for one in LAUNCHES:
-            record_launch(writer, one)
+    with recorded(file) as writer:
+        for one in OUTCOMES:
+            writer.keep(one)
     return file
 
 
 def test_launches_come_back_exactly(recording: Path) -> None:
-    device = ReplayedProfiles(recording)
-    prepared = device.prepare(CASE)
-    checks = [prepared.check(one) for one in IMPLEMENTATIONS]
-    again = [*checks, *prepared.replay(["fused", "fused"]), prepared.record("fused")]
-    for replayed, original in zip(again, LAUNCHES, strict=True):
+    device = replayed_device(recording)
+    for replayed, original in zip(device.run(LAUNCHES), OUTCOMES, strict=True):
         assert replace(replayed, table=original.table) == original
         assert np.array_equal(replayed.table.spans, original.table.spans)
         assert np.array_equal(replayed.table.lanes, original.table.lanes)
@@ -71,42 +76,40 @@ def test_launches_come_back_exactly(recording: Path) -> None:
 
 
 def test_what_was_not_recorded_is_refused(recording: Path) -> None:
-    prepared = ReplayedProfiles(recording).prepare(CASE)
-    with pytest.raises(UsageError, match=r"has 0 launches of attention \(replay\), not 1"):
-        prepared.replay(["attention"])
-    for _ in range(2):
-        prepared.replay(["fused"])
-    with pytest.raises(UsageError, match=r"has 2 launches of fused \(replay\), not 3"):
-        prepared.replay(["fused"])
+    device = replayed_device(recording)
+    with pytest.raises(UsageError, match=r"has 0 launches of 'attention \(replay\)', not 1"):
+        list(device.run(replays(CASE, ["attention"])))
+    with pytest.raises(UsageError, match=r"has 2 launches of 'fused \(replay\)', not 3"):
+        list(device.run(replays(CASE, ["fused"]) * 3))
 
 
 def test_another_case_is_refused(recording: Path) -> None:
-    prepared = ReplayedProfiles(recording).prepare(replace(CASE, tokens=1025))
-    with pytest.raises(UsageError, match="is of another case"):
-        prepared.check("fused")
+    other = AttentionLaunch(replace(CASE, tokens=1025), "fused", "check")
+    with pytest.raises(UsageError, match="was made of other work"):
+        list(replayed_device(recording).run([other]))
 
 
 def test_damage_is_refused(recording: Path, tmp_path: Path) -> None:
     cut = tmp_path / "cut.xsprof"
     cut.write_bytes(recording.read_bytes()[:-100])
     with pytest.raises(UsageError, match="truncated"):
-        ReplayedProfiles(cut)
+        replayed_device(cut)
     broken = tmp_path / "broken.xsprof"
     with zipfile.ZipFile(recording) as old, zipfile.ZipFile(broken, "w") as new:
         for name in old.namelist():
             new.writestr(name, b"x" if name == "tables" else old.read(name))
     with pytest.raises(UsageError, match="cannot be replayed"):
-        ReplayedProfiles(broken).prepare(CASE).record("fused")
+        list(replayed_device(broken).run([AttentionLaunch(CASE, "fused", "spans")]))
     with pytest.raises(UsageError, match="is a recording of profile, not of emulate"):
-        ReplayedSkeletons(recording)
+        ReplayedDevice(recording, "emulate")
 
 
 def test_an_error_leaves_no_file(tmp_path: Path) -> None:
     file = tmp_path / "run.xsprof"
 
     def stop() -> None:
-        with new_recording(file) as writer:
-            record_launch(writer, LAUNCHES[0])
+        with recorded(file) as writer:
+            writer.keep(OUTCOMES[0])
             raise RuntimeError("stopped")
 
     with pytest.raises(RuntimeError, match="stopped"):
@@ -116,18 +119,13 @@ def test_an_error_leaves_no_file(tmp_path: Path) -> None:
 
 def test_the_shipped_run_of_an_h200_agrees_with_what_was_predicted() -> None:
     """Paced stores to the host: E_res is the last round's drain, T_RS the staging that another run had."""
-    device = open_replay("")
+    device = open_replay(PROFILE)
     recorded = request_from_keys(device.request, "the shipped recording")
     request = replace(recorded, platform=load_platform("h200-host"))
-    watching = Watching()
-    profile(device, request, watching)
-    assert all(one.figures.place == "" for one in watching.launches if isinstance(one.figures, CheckFigures))
-    outcomes = [
-        Outcome(one.case.label, one.implementation, one.figures, one.verification)
-        for one in watching.launches
-    ]
+    results = profile(device, request, NoProgress())
+    assert all(one.figures.place == "" for one in results if isinstance(one.figures, CheckFigures))
     predictions = {value: predict(request, value) for value in request.values()}
-    result = conclude(request, outcomes, predictions, run_id="", device="H200", device_name="H200")
+    result = conclude(request, results, predictions, run_id="", device="H200", device_name="H200")
     assert [point.case.tokens for point in result.points] == [1024 << step for step in range(7)]
     errors = []
     for point in result.points:
@@ -154,27 +152,14 @@ def test_the_shipped_run_of_an_h200_agrees_with_what_was_predicted() -> None:
     assert all(overhead is not None and overhead <= NO_RESIDUAL for overhead in overheads)
 
 
-class Watching:
-    """Keeps every launch."""
-
-    def __init__(self) -> None:
-        self.launches: list[ProfileLaunch] = []
-
-    def planned(self, total_launches: int) -> None:
-        self.total = total_launches
-
-    def done(self, launch: ProfileLaunch) -> None:
-        self.launches.append(launch)
-
-
 @pytest.mark.parametrize("time_ns", ["-1.0", "0", "NaN"])
 def test_a_time_that_is_none_is_refused(recording: Path, tmp_path: Path, time_ns: str) -> None:
     edited = tmp_path / "edited.xsprof"
     with zipfile.ZipFile(recording) as old, zipfile.ZipFile(edited, "w") as new:
         for name in old.namelist():
             data = old.read(name)
-            if name == PROFILE.member:
+            if name == MEMBER:
                 data = re.sub(rb'"time_ns":[\d.e+]+', b'"time_ns":' + time_ns.encode(), data, count=1)
             new.writestr(name, data)
-    with pytest.raises(UsageError, match=r"cannot be replayed: profile\.json: launches"):
-        ReplayedProfiles(edited)
+    with pytest.raises(UsageError, match=r"cannot be replayed: launch 6: .*time_ns: "):
+        list(replayed_device(edited).run(LAUNCHES))

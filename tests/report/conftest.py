@@ -17,7 +17,7 @@ from xstage_tune.search.driver import run_search
 from xstage_tune.search.journal import begin_study
 from xstage_tune.search.request import SearchRequest
 from xstage_tune.search.space import build_space
-from xstage_tune.simulator.fused_kernels import SimulatedKernels
+from xstage_tune.simulator.device import SimulatedDevice
 from xstage_tune.store.facade import Store
 
 #: Skewed, so that waves stall; small, so that a launch has a few thousand tiles.
@@ -50,7 +50,7 @@ def search(store: Store, workload: tuple[str, tuple[str, ...]]) -> str:
     platform = load_platform("paper-nvlink5")
     request = SearchRequest(load_workload(*workload), platform, trials=TRIALS)
     space = build_space(request.workload, platform)
-    device = SimulatedKernels(platform)
+    device = SimulatedDevice(platform)
     journal = begin_study(store, request, space, device.identity)
     run_search(request, space, device, journal, Silent())
     return journal.study_id

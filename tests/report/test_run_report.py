@@ -13,6 +13,7 @@ from tests.conftest import RunCli
 from tests.h200 import H200
 from tests.report.conftest import Kept
 from tests.report.pages import Page, plain
+from tests.store.bursts import stored_burst
 from xstage_tune.base.errors import FindingError
 from xstage_tune.report.calibration_tables import platform_tables
 from xstage_tune.report.stored_calibration import rebuild_calibration
@@ -93,7 +94,7 @@ def test_a_conclusion_that_this_version_would_not_draw_is_kept_and_said(kept: Ke
 def test_too_few_launches_allow_no_fit(kept: Kept, copied: Path) -> None:
     with Store.open(copied) as store:
         run_id = kept.calibration.run_id
-        launch = store.launches(run_id)[0].burst_run()
+        launch = stored_burst(store.launches(run_id)[0])
         rate = next(row.payload for row in store.fits(run_id) if row.kind == "copy-rate")
         parameters = store.run(run_id).parameters
         with store.begin_run(kind="calibrate", argv=[], device=H200, parameters=parameters) as run:

@@ -12,6 +12,7 @@ from tests.h200 import H200
 from tests.report.conftest import Kept
 from tests.report.spans import assert_loads_in_perfetto, names, read_trace, slices
 from tests.store.bursts import make_burst
+from xstage_tune.launches.skeletons import SKELETONS
 from xstage_tune.report.simulated import Simulations
 from xstage_tune.report.study_case import load_study
 from xstage_tune.store.facade import Store
@@ -39,9 +40,9 @@ def test_one_launch_has_all_its_spans(kept: Kept, run_cli: RunCli, tmp_path: Pat
         launch = store.launches(kept.calibration.run_id)[1]
         spans = launch.table().spans
     assert len(slices(trace, pid=2)) == len(spans)
-    assert slices(trace, pid=1)[0]["args"]["burst_bytes"] == launch.point.burst_bytes
+    assert slices(trace, pid=1)[0]["args"]["burst_bytes"] == launch.point["burst_bytes"]
     assert set(names(trace, "thread_name").values()) == {
-        "launch", *(f"CTA {lane} issue" for lane in range(launch.point.producers))
+        "launch", *(f"CTA {lane} issue" for lane in range(launch.info.producers))
     }  # fmt: skip
 
 
@@ -141,7 +142,7 @@ def test_an_emulations_tiles_are_told_apart(run_cli: RunCli, own_store: Path, tm
         inside = [event for event in slices(trace, pid=2) if begin <= event["ts"] <= end]
         issues = Counter(event["name"] for event in inside if "issue" in event["name"])
         assert issues.keys() == {"Linear-1 issue, local stores", "Linear-2 issue, remote stores"}
-        assert issues.total() == launch.point.tiles  # type: ignore[union-attr]
+        assert issues.total() == launch.point_as(SKELETONS).tiles
         assert {event["name"] for event in inside} >= {"Linear-1 mainloop", "Linear-2 mainloop"}
 
 

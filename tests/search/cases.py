@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from tests.configs.cases import BLACKWELL, moe
 from xstage_tune.base.errors import DeviceError
 from xstage_tune.families.config import KernelConfig
-from xstage_tune.families.kernel_device import KernelDevice, KernelRun
+from xstage_tune.families.kernel_launch import KERNELS, KernelRun, run_kernel
 from xstage_tune.families.megamoe.config import MegaMoeConfig
 from xstage_tune.families.megamoe.workload import MoeWorkload
 from xstage_tune.families.workload import Workload
+from xstage_tune.launches.device import Device, DeviceDescription, LaunchInfo, Outcome
 from xstage_tune.search.request import SearchRequest
 from xstage_tune.search.space import Space, Value, build_space
 from xstage_tune.simulator.fused_kernels import SimulatedKernels
@@ -47,8 +49,31 @@ def request(**changes: object) -> SearchRequest:
     return SearchRequest(**({"workload": drained(), "platform": BLACKWELL} | changes))  # type: ignore[arg-type]
 
 
+class RunsKernels:
+    """A device of kernels, by a function."""
+
+    kinds = (KERNELS.name,)
+
+    def run_kernel(self, workload: Workload, config: KernelConfig, repeats: int) -> KernelRun:
+        raise NotImplementedError
+
+    def run(self, launches: Iterable[Any]) -> Iterator[Outcome[Any, Any]]:
+        info = LaunchInfo("kernel", "", 0, 0, 0, 1, 1, "2026-01-01T00:00:00+00:00")
+        for launch in launches:
+            yield Outcome(launch, self.run_kernel(launch.workload, launch.config, launch.repeats), info)
+
+    def describe(self) -> DeviceDescription:
+        raise NotImplementedError
+
+    def label_launches(self, run_id: str) -> None:
+        """Not labelled."""
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
 @dataclass
-class TableDevice:
+class TableDevice(RunsKernels):
     """A device whose times are a function of the config; keeps what it was asked.
 
     Args:
@@ -67,10 +92,8 @@ class TableDevice:
     identity: str = "table"
     asked: list[KernelConfig] = field(default_factory=list)
 
-    def close(self) -> None:
-        """Nothing is held."""
-
-    def run_kernel(self, _: Workload, config: KernelConfig, repeats: int) -> KernelRun:
+    def run_kernel(self, workload: Workload, config: KernelConfig, repeats: int) -> KernelRun:
+        del workload
         if self.broken(config):
             raise DeviceError(f"cannot launch {config.label}")
         if repeats == 1:
@@ -83,7 +106,7 @@ class TableDevice:
         return KernelRun(tuple(samples), tuple(samples))
 
 
-class FaultyDevice:
+class FaultyDevice(RunsKernels):
     """A device on which some runs fail, or return what is no time.
 
     Args:
@@ -96,14 +119,11 @@ class FaultyDevice:
     def __init__(
         self,
         outcome: Callable[[KernelConfig, int], BaseException | float | None],
-        healthy: KernelDevice | None = None,
+        healthy: Device | None = None,
     ) -> None:
         self._outcome = outcome
         self._healthy = healthy or TableDevice(lambda config: 1e9 + len(config.label))
         self.asked: list[KernelConfig] = []
-
-    def close(self) -> None:
-        """Nothing is held."""
 
     def run_kernel(self, workload: Workload, config: KernelConfig, repeats: int) -> KernelRun:
         self.asked.append(config)
@@ -112,11 +132,11 @@ class FaultyDevice:
             raise outcome
         if outcome is not None:
             return KernelRun((outcome,) * repeats, (outcome,) * repeats)
-        return self._healthy.run_kernel(workload, config, repeats)
+        return run_kernel(self._healthy, workload, config, BLACKWELL.path, repeats)
 
 
 @dataclass
-class CountingSimulator:
+class CountingSimulator(RunsKernels):
     """The simulator, keeping which configs it was asked to run once."""
 
     identity: str = "simulator"
@@ -125,9 +145,6 @@ class CountingSimulator:
 
     def __post_init__(self) -> None:
         self._kernels = SimulatedKernels(BLACKWELL)
-
-    def close(self) -> None:
-        """Nothing is held."""
 
     def run_kernel(self, workload: Workload, config: KernelConfig, repeats: int) -> KernelRun:
         if repeats == 1:

@@ -16,7 +16,7 @@ from tests.configs.cases import BLACKWELL
 from tests.conftest import RunCli, without_choice
 from tests.processes import start, wait_for_trials
 from tests.search.cases import SMALL_AXES, CountingSimulator, FaultyDevice, drained
-from xstage_tune.devices import open_kernels
+from xstage_tune.devices import opener
 from xstage_tune.families.binding import default_config
 from xstage_tune.platforms.loader import save_platform
 from xstage_tune.search import space, suite
@@ -62,7 +62,7 @@ def test_a_default_that_fails_is_a_warning_and_failures_are_listed(
 ) -> None:
     default = default_config(drained(), BLACKWELL)
     device = FaultyDevice(lambda config, _: RuntimeError("compiler crashed") if config == default else None)
-    monkeypatch.setattr(open_kernels, "open_kernel_device", lambda *_, **__: device)
+    monkeypatch.setattr(opener, "open_kernels", lambda *_, **__: device)
     arguments = ("search", "--workload", layer, "--trials", "6")
     shown = run_cli(*arguments)
     assert shown.exit_code == 0
@@ -83,7 +83,7 @@ def test_an_answer_without_a_default_is_reported_and_exported(
     default = default_config(drained(), BLACKWELL)
     simulator = SimulatedKernels(BLACKWELL)
     device = FaultyDevice(lambda config, _: math.nan if config == default else None, simulator)
-    monkeypatch.setattr(open_kernels, "open_kernel_device", lambda *_, **__: device)
+    monkeypatch.setattr(opener, "open_kernels", lambda *_, **__: device)
     assert run_cli("search", "--workload", layer, "--trials", "5", "--objective", "stall").exit_code == 0
     suffix = {"toml": "toml", "header": "h"}.get(format, "json")
     file = tmp_path / f"tuned.{suffix}"
@@ -141,7 +141,7 @@ def test_the_stall_objective_and_overrides_are_taken(run_cli: RunCli, layer: str
 def test_an_interrupt_says_how_to_resume(
     run_cli: RunCli, layer: str, monkeypatch: pytest.MonkeyPatch, own_store: Path
 ) -> None:
-    monkeypatch.setattr(open_kernels, "SimulatedKernels", lambda _: CountingSimulator(interrupt_after=5))
+    monkeypatch.setattr(opener, "open_simulator", lambda _: CountingSimulator(interrupt_after=5))
     stopped = run_cli("search", "--workload", layer, "--trials", "9")
     assert (stopped.exit_code, stopped.stdout) == (130, "")
     assert "search interrupted; 5 trials are kept" in stopped.stderr
@@ -150,7 +150,7 @@ def test_an_interrupt_says_how_to_resume(
     assert f"--resume {study_id}" in stopped.stderr
 
     simulator = CountingSimulator()
-    monkeypatch.setattr(open_kernels, "SimulatedKernels", lambda _: simulator)
+    monkeypatch.setattr(opener, "open_simulator", lambda _: simulator)
     resumed = run_cli(
         "search", "--workload", layer, "--trials", "9", "--resume", "latest", "--format", "json"
     )

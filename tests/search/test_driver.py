@@ -17,16 +17,18 @@ from tests.search.cases import (
     request,
     small_space,
 )
+from xstage_tune.base.progress import NoProgress
 from xstage_tune.families.binding import default_config, heuristic_configs
 from xstage_tune.families.config import KernelConfig
-from xstage_tune.families.kernel_device import KernelDevice
+from xstage_tune.launches.device import Device
 from xstage_tune.search import driver
-from xstage_tune.search.driver import NoProgress, run_search
+from xstage_tune.search.driver import run_search
 from xstage_tune.search.journal import NoJournal
 from xstage_tune.search.ranking import Ranking, rank_configs
 from xstage_tune.search.request import SearchRequest
 from xstage_tune.search.result import SearchResult
 from xstage_tune.search.space import Space, build_space
+from xstage_tune.simulator.device import SimulatedDevice
 from xstage_tune.simulator.fused_kernels import SimulatedKernels
 
 SPACE = small_space()
@@ -34,7 +36,7 @@ DEFAULT = default_config(drained(), BLACKWELL)
 HEURISTICS = heuristic_configs(drained(), BLACKWELL)
 
 
-def search(device: KernelDevice, space: Space = SPACE, **changes: object) -> SearchResult:
+def search(device: Device, space: Space = SPACE, **changes: object) -> SearchResult:
     return run_search(request(**changes), space, device, NoJournal(), NoProgress())
 
 
@@ -236,6 +238,6 @@ def test_the_stall_objective_counts_waits() -> None:
 def test_extreme_workloads_are_searched(workload: object) -> None:
     asked = SearchRequest(workload, BLACKWELL, trials=6)  # type: ignore[arg-type]
     space = build_space(asked.workload, BLACKWELL)
-    result = run_search(asked, space, SimulatedKernels(BLACKWELL), NoJournal(), NoProgress())
+    result = run_search(asked, space, SimulatedDevice(BLACKWELL), NoJournal(), NoProgress())
     assert 0 < result.bound_ns <= result.best.objective_ns <= result.default.objective_ns
     assert np.isfinite(result.best.objective_ns)

@@ -10,10 +10,12 @@ import pytest
 from tests.configs.cases import BLACKWELL
 from tests.search.cases import FaultyDevice, TableDevice, as_megamoe, drained, request, small_space
 from xstage_tune.base.errors import DeviceError, FindingError, RunInterrupted, StoreError
+from xstage_tune.base.progress import NoProgress
 from xstage_tune.families.binding import default_config, heuristic_configs
 from xstage_tune.families.config import KernelConfig
-from xstage_tune.families.kernel_device import KernelDevice, KernelRun
-from xstage_tune.search.driver import NoProgress, run_search
+from xstage_tune.families.kernel_launch import KernelRun
+from xstage_tune.launches.device import Device
+from xstage_tune.search.driver import run_search
 from xstage_tune.search.evaluation import Failure, evaluate, grouped
 from xstage_tune.search.journal import NoJournal, begin_study, resume_study, stored_result
 from xstage_tune.search.ranking import rank_configs
@@ -39,7 +41,7 @@ def when(fails: Callable[[KernelConfig], bool], outcome: Outcome) -> FaultyDevic
     return FaultyDevice(lambda config, _: outcome if fails(config) else None)
 
 
-def search(device: KernelDevice, **changes: object) -> SearchResult:
+def search(device: Device, **changes: object) -> SearchResult:
     return run_search(request(**({"trials": TRIALS} | changes)), SPACE, device, NoJournal(), NoProgress())
 
 
@@ -238,7 +240,7 @@ def test_equal_reasons_are_grouped_whatever_their_numbers() -> None:
 
 def test_an_error_of_ours_keeps_its_words_and_another_says_where_it_is_from() -> None:
     def failure(error: Exception) -> str:
-        found = evaluate(when(lambda _: True, error), drained(), DEFAULT, 1, least_ns=0.0)
+        found = evaluate(when(lambda _: True, error), drained(), DEFAULT, BLACKWELL.path, 1, least_ns=0.0)
         assert isinstance(found, Failure)
         return found.reason
 
@@ -252,4 +254,6 @@ def test_a_run_without_repeats_is_no_time() -> None:
         def run_kernel(self, *_: object) -> KernelRun:
             return KernelRun((), ())
 
-    assert isinstance(evaluate(Empty(lambda _: 1.0), drained(), DEFAULT, 1, least_ns=0.0), Failure)
+    assert isinstance(
+        evaluate(Empty(lambda _: 1.0), drained(), DEFAULT, BLACKWELL.path, 1, least_ns=0.0), Failure
+    )

@@ -12,12 +12,13 @@ import pytest
 from tests.configs.cases import BLACKWELL, attention, hopper
 from tests.search.cases import CountingSimulator, TableDevice, drained, request, small_space
 from xstage_tune.base.errors import RunInterrupted, StoreError, UsageError
+from xstage_tune.base.progress import NoProgress
 from xstage_tune.families.attention_a2a.config import AttentionConfig
 from xstage_tune.families.config_files import config_keys
 from xstage_tune.platforms.loader import save_platform
 from xstage_tune.platforms.schema import PlatformProfile
 from xstage_tune.search import driver
-from xstage_tune.search.driver import NoProgress, run_search
+from xstage_tune.search.driver import run_search
 from xstage_tune.search.journal import (
     begin_study,
     resume_study,

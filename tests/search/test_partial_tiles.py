@@ -12,6 +12,7 @@ import tomli_w
 from tests.configs.cases import BLACKWELL, hopper, megamoe_config, moe
 from tests.conftest import RunCli
 from xstage_tune.base.errors import UsageError
+from xstage_tune.base.progress import NoProgress
 from xstage_tune.families.architecture import architecture_of
 from xstage_tune.families.binding import bind, fused_launch
 from xstage_tune.families.megamoe.bound import BoundMegaMoe
@@ -22,11 +23,12 @@ from xstage_tune.families.megamoe.tiling import linear_tiles, row_tiles
 from xstage_tune.families.megamoe.workload import MoeWorkload
 from xstage_tune.families.workload_fields import OUTPUT_BYTES
 from xstage_tune.platforms.schema import PlatformProfile
-from xstage_tune.search.driver import NoProgress, run_search
+from xstage_tune.search.driver import run_search
 from xstage_tune.search.journal import NoJournal
 from xstage_tune.search.ranking import rank_configs
 from xstage_tune.search.request import SearchRequest
 from xstage_tune.search.space import build_space
+from xstage_tune.simulator.device import SimulatedDevice
 from xstage_tune.simulator.fused_kernels import SimulatedKernels
 
 PLATFORMS = [BLACKWELL, hopper()]
@@ -117,7 +119,7 @@ def test_a_search_needs_no_default(monkeypatch: pytest.MonkeyPatch) -> None:
     found = build_space(layer, BLACKWELL)
     assert (found.default, found.no_default) == (None, "no default fits")
     request = SearchRequest(layer, BLACKWELL, trials=5)
-    result = run_search(request, found, SimulatedKernels(BLACKWELL), NoJournal(), NoProgress())
+    result = run_search(request, found, SimulatedDevice(BLACKWELL), NoJournal(), NoProgress())
     assert result.default is None
     assert result.baseline in result.heuristics.values()
     assert any("no default fits" in warning for warning in result.warnings)

@@ -7,12 +7,13 @@ from collections.abc import Callable
 import pytest
 
 from tests.configs.cases import BLACKWELL
-from tests.search.cases import as_megamoe, drained, request, small_space
+from tests.search.cases import RunsKernels, as_megamoe, drained, request, small_space
+from xstage_tune.base.progress import NoProgress
 from xstage_tune.families.binding import default_config, heuristic_configs
 from xstage_tune.families.config import KernelConfig
-from xstage_tune.families.kernel_device import KernelRun
+from xstage_tune.families.kernel_launch import KernelRun
 from xstage_tune.families.workload import Workload
-from xstage_tune.search.driver import NoProgress, run_search
+from xstage_tune.search.driver import run_search
 from xstage_tune.search.journal import NoJournal, begin_study, resume_study, stored_result
 from xstage_tune.search.result import SearchResult, result_from_keys
 from xstage_tune.store.facade import Store
@@ -23,7 +24,7 @@ BASELINES = (DEFAULT, *heuristic_configs(drained(), BLACKWELL).values())
 OTHERS = [config for config in SPACE.configs if config not in BASELINES]
 
 
-class Waiting:
+class Waiting(RunsKernels):
     """A device of given latencies and stalls."""
 
     identity = "waiting"
@@ -32,10 +33,8 @@ class Waiting:
         self._times_ns = times_ns
         self.asked: list[KernelConfig] = []
 
-    def close(self) -> None:
-        """Nothing is held."""
-
-    def run_kernel(self, _: Workload, config: KernelConfig, repeats: int) -> KernelRun:
+    def run_kernel(self, workload: Workload, config: KernelConfig, repeats: int) -> KernelRun:
+        del workload
         self.asked.append(config)
         latency_ns, stall_ns = self._times_ns(config)
         return KernelRun((latency_ns,) * repeats, (stall_ns,) * repeats)

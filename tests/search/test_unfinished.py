@@ -11,7 +11,7 @@ import pytest
 import xstage_tune
 from tests.conftest import RunCli
 from tests.search.cases import CountingSimulator
-from xstage_tune.devices import open_kernels
+from xstage_tune.devices import opener
 from xstage_tune.store.facade import Store
 
 WORKLOAD = "fa-a2a/paper"
@@ -21,7 +21,7 @@ SEARCH = ("search", "-w", WORKLOAD, "-p", "paper-nvlink5", "--trials", "9", "--t
 @pytest.fixture
 def study(run_cli: RunCli, monkeypatch: pytest.MonkeyPatch, own_store: Path) -> str:
     """A study that was interrupted after five configs."""
-    monkeypatch.setattr(open_kernels, "SimulatedKernels", lambda _: CountingSimulator(interrupt_after=5))
+    monkeypatch.setattr(opener, "open_simulator", lambda _: CountingSimulator(interrupt_after=5))
     assert run_cli(*SEARCH).exit_code == 130
     monkeypatch.undo()
     monkeypatch.setenv("XSTAGE_STORE", str(own_store))
@@ -111,7 +111,7 @@ def test_a_finished_study_taken_up_again_is_unfinished_until_it_ends(
 def test_a_study_of_which_nothing_ran_has_no_best(
     run_cli: RunCli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_store: Path
 ) -> None:
-    monkeypatch.setattr(open_kernels, "SimulatedKernels", lambda _: CountingSimulator(interrupt_after=0))
+    monkeypatch.setattr(opener, "open_simulator", lambda _: CountingSimulator(interrupt_after=0))
     assert run_cli(*SEARCH).exit_code == 130
     refused = run_cli("export", "--study", "latest-any", "--unfinished", "-o", str(tmp_path / "t.json"))
     assert refused.exit_code == 2

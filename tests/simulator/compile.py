@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from xstage_tune.launches.device import BurstPoint
+from xstage_tune.launches.bursts import BurstPoint
 from xstage_tune.launches.streams import independent_streams
 from xstage_tune.platforms.loader import load_platform
 from xstage_tune.simulator.bursts import simulate_bursts

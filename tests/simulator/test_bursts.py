@@ -7,16 +7,18 @@ import pytest
 
 from tests.simulator.cases import h200_drain
 from xstage_tune.base.errors import DeviceError, UsageError
+from xstage_tune.base.progress import NoProgress
 from xstage_tune.base.spans import SpanKind
 from xstage_tune.calibration.procedure import CalibrationRequest, calibrate
-from xstage_tune.launches.device import BurstPoint, BurstRun, CopyRate
+from xstage_tune.launches.bursts import BurstPoint, CopyProbe
 from xstage_tune.platforms.loader import load_platform
-from xstage_tune.simulator.bursts import BurstJitter, SimulatorDevice, simulate_bursts
+from xstage_tune.simulator.bursts import BurstJitter, simulate_bursts
+from xstage_tune.simulator.device import SimulatedDevice
 
 
 @pytest.fixture(scope="module")
-def device() -> SimulatorDevice:
-    return SimulatorDevice(load_platform("paper-nvlink5"))
+def device() -> SimulatedDevice:
+    return SimulatedDevice(load_platform("paper-nvlink5"))
 
 
 def point(**changes: object) -> BurstPoint:
@@ -32,8 +34,8 @@ def point(**changes: object) -> BurstPoint:
     return BurstPoint(**{**values, **changes})  # type: ignore[arg-type]
 
 
-def test_a_periodic_run_reads_like_one_of_a_gpu(device: SimulatorDevice) -> None:
-    (run,) = device.run_bursts([point()])
+def test_a_periodic_run_reads_like_one_of_a_gpu(device: SimulatedDevice) -> None:
+    (run,) = device.run([point()])
     table = run.table
     assert set(table.spans["kind"]) == {SpanKind.ISSUE}
     assert table.lanes["sm_id"].tolist() == list(range(148))
@@ -47,26 +49,26 @@ def test_a_periodic_run_reads_like_one_of_a_gpu(device: SimulatorDevice) -> None
     assert table.begin_ns().max() < 200_000
 
 
-def test_isolated_bursts_start_on_their_deadlines(device: SimulatorDevice) -> None:
-    (run,) = device.run_bursts([point(mode="isolated", gap_ns=50_000, bursts=4, window_ns=0)])
+def test_isolated_bursts_start_on_their_deadlines(device: SimulatedDevice) -> None:
+    (run,) = device.run([point(mode="isolated", gap_ns=50_000, bursts=4, window_ns=0)])
     assert (run.table.lanes["issued"] == 4).all()
     begin = run.table.begin_ns().reshape(148, 4)
     assert begin == pytest.approx(np.broadcast_to(np.arange(4) * 50_000.0, (148, 4)))
 
 
-def test_fewer_producers_are_spread_over_the_gpu(device: SimulatorDevice) -> None:
-    (run,) = device.run_bursts([point(producers=4)])
+def test_fewer_producers_are_spread_over_the_gpu(device: SimulatedDevice) -> None:
+    (run,) = device.run([point(producers=4)])
     assert run.table.lanes["sm_id"].tolist() == [0, 37, 74, 111]
 
 
-def test_producers_avoid_the_sms_that_are_to_stay_idle(device: SimulatorDevice) -> None:
+def test_producers_avoid_the_sms_that_are_to_stay_idle(device: SimulatedDevice) -> None:
     idle_sms = tuple(sm for sm in range(148) if sm % 37)
-    (run,) = device.run_bursts([point(producers=4, idle_sms=idle_sms)])
+    (run,) = device.run([point(producers=4, idle_sms=idle_sms)])
     assert run.table.lanes["sm_id"].tolist() == [0, 37, 74, 111]
 
 
-def test_the_local_control_does_not_depend_on_the_gap(device: SimulatorDevice) -> None:
-    runs = list(device.run_bursts([point(path="local", gap_ns=gap) for gap in (0, 1000, 20_000)]))
+def test_the_local_control_does_not_depend_on_the_gap(device: SimulatedDevice) -> None:
+    runs = list(device.run([point(path="local", gap_ns=gap) for gap in (0, 1000, 20_000)]))
     means = [run.table.duration_ns().mean() for run in runs]
     assert means == pytest.approx([760.0] * 3, abs=0.1)
 
@@ -86,38 +88,29 @@ def test_jitter_is_seeded_and_softens_the_corner() -> None:
     assert spans[1][-1000:].mean() > free_ns
 
 
-def test_a_point_that_begins_nothing_has_no_spans(device: SimulatorDevice) -> None:
-    (run,) = device.run_bursts([point(window_ns=0)])
+def test_a_point_that_begins_nothing_has_no_spans(device: SimulatedDevice) -> None:
+    (run,) = device.run([point(window_ns=0)])
     assert len(run.table.spans) == 0
     assert np.isfinite(run.table.ns_per_tick()).all()
 
 
-def test_the_description_tells_profiles_apart(device: SimulatorDevice) -> None:
+def test_the_description_tells_profiles_apart(device: SimulatedDevice) -> None:
     profile = load_platform("paper-nvlink5")
     faster = profile.model_copy(update={"drain": profile.drain.model_copy(update={"bytes_per_s": 800e9})})
     assert device.describe().kind == "simulator"
-    assert device.describe().paths == ("peer", "local")
-    assert device.describe() == SimulatorDevice(profile).describe()
-    assert device.describe().uuid != SimulatorDevice(faster).describe().uuid
+    assert device.describe().paths == ("peer",)
+    assert device.describe() == SimulatedDevice(profile).describe()
+    assert device.describe().uuid != SimulatedDevice(faster).describe().uuid
 
 
-def test_the_copy_rate_is_at_least_the_drain(device: SimulatorDevice) -> None:
-    assert device.copy_rate("peer").samples_bytes_per_s == (717e9,)
+def test_the_copy_rate_is_at_least_the_drain(device: SimulatedDevice) -> None:
+    (copied,) = device.run([CopyProbe("peer")])
+    assert copied.figures.samples_bytes_per_s == (717e9,)
 
 
-class Unobserved:
-    """Nobody watches this calibration."""
-
-    def copied(self, rate: CopyRate) -> None: ...
-
-    def planned(self, total_points: int) -> None: ...
-
-    def measured(self, run: BurstRun) -> None: ...
-
-
-def test_calibrating_the_simulator_gives_back_its_platform(device: SimulatorDevice) -> None:
+def test_calibrating_the_simulator_gives_back_its_platform(device: SimulatedDevice) -> None:
     """The whole way from spans to fit; what differs is ticks and finite windows."""
-    result = calibrate(device, CalibrationRequest("peer", budget="quick"), Unobserved())
+    result = calibrate(device, CalibrationRequest("peer", budget="quick"), NoProgress())
     fitted = result.platform
     assert not result.findings
     assert fitted.drain.bytes_per_s == pytest.approx(717e9, rel=1e-3)
@@ -136,12 +129,12 @@ def test_calibrating_the_simulator_gives_back_its_platform(device: SimulatorDevi
     ],
 )
 def test_what_the_platform_cannot_run_is_refused(
-    device: SimulatorDevice, change: dict[str, object], message: str
+    device: SimulatedDevice, change: dict[str, object], message: str
 ) -> None:
     with pytest.raises(DeviceError, match=message):
-        list(device.run_bursts([point(**change)]))
+        list(device.run([point(**change)]))
 
 
-def test_a_flavour_without_calibration_is_refused(device: SimulatorDevice) -> None:
+def test_a_flavour_without_calibration_is_refused(device: SimulatedDevice) -> None:
     with pytest.raises(UsageError, match="tma"):
-        list(device.run_bursts([point(flavour="tma")]))
+        list(device.run([point(flavour="tma")]))

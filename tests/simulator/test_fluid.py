@@ -16,7 +16,7 @@ from tests.simulator.cases import (
     reference_ends,
 )
 from xstage_tune.base.errors import UsageError
-from xstage_tune.launches.device import BurstPoint
+from xstage_tune.launches.bursts import BurstPoint
 from xstage_tune.launches.streams import independent_streams
 from xstage_tune.model import burst_gap
 from xstage_tune.simulator.bursts import simulate_bursts

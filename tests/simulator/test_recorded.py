@@ -13,17 +13,16 @@ import pytest
 from numpy.typing import NDArray
 
 from xstage_tune.calibration.reduce import PeriodicFigures, reduce_run
-from xstage_tune.launches.archive import DEFAULT_RECORDING, Archive, recording_file
-from xstage_tune.launches.burst_recording import CALIBRATION
-from xstage_tune.launches.burst_replay import ReplayedBursts
-from xstage_tune.launches.device import BurstPoint
+from xstage_tune.launches.bursts import BURSTS, BurstPoint
+from xstage_tune.launches.recording import DEFAULT_RECORDING, Recording, recording_file
+from xstage_tune.launches.replay import ReplayedDevice
 from xstage_tune.model import burst_gap
 from xstage_tune.platforms.loader import load_platform
 from xstage_tune.platforms.queries import issue_ns
 from xstage_tune.platforms.schema import PlatformProfile
-from xstage_tune.simulator.bursts import SimulatorDevice
+from xstage_tune.simulator.device import SimulatedDevice
 
-RECORDING = recording_file(DEFAULT_RECORDING, CALIBRATION.suffix)
+RECORDING = recording_file(DEFAULT_RECORDING, "calibrate")
 
 
 @pytest.fixture(scope="module")
@@ -40,14 +39,14 @@ class Beside:
 
 
 def beside(platform: PlatformProfile, points: list[BurstPoint]) -> Iterator[Beside]:
-    simulator = SimulatorDevice(platform)
-    replay = ReplayedBursts(RECORDING)
-    for run in replay.run_bursts(points):
+    simulator = SimulatedDevice(platform)
+    replay = ReplayedDevice(RECORDING, "calibrate")
+    for run in replay.run(points):
         measured = reduce_run(run)
         assert isinstance(measured, PeriodicFigures)
         idle_sms = tuple(sorted(set(range(platform.gpu.sm_count)) - set(measured.sm_ids.tolist())))
-        point = replace(run.point, gap_ns=round(measured.gap_ns), idle_sms=idle_sms)
-        (simulated_run,) = simulator.run_bursts([point])
+        point = replace(run.launch, gap_ns=round(measured.gap_ns), idle_sms=idle_sms)
+        (simulated_run,) = simulator.run([point])
         simulated = reduce_run(simulated_run)
         assert isinstance(simulated, PeriodicFigures)
         yield Beside(measured, simulated)
@@ -56,9 +55,10 @@ def beside(platform: PlatformProfile, points: list[BurstPoint]) -> Iterator[Besi
 
 @pytest.fixture(scope="module")
 def remote_points() -> list[BurstPoint]:
-    recording = Archive(RECORDING, CALIBRATION)
-    points = [run.point for run in recording.manifest.runs]
+    recording = Recording(RECORDING, "calibrate")
+    launches = [launch for launch in recording.manifest.launches if launch.kind == BURSTS.name]
     recording.close()
+    points = [BURSTS.points.validate_python(launch.keys) for launch in launches]
     return [point for point in points if point.mode == "periodic" and point.path == "host"]
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.simulator.cases import constant_rate, h200_drain
 from xstage_tune.base.errors import UsageError
 from xstage_tune.base.fabric import STORE_FLAVOURS
-from xstage_tune.launches.device import BurstPoint
+from xstage_tune.launches.bursts import BurstPoint
 from xstage_tune.launches.streams import independent_streams
 from xstage_tune.model import burst_gap
 from xstage_tune.platforms.loader import load_platform

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 from xstage_tune.base.errors import UsageError
-from xstage_tune.launches.skeletons import Skeleton
+from xstage_tune.launches.skeletons import TOTALS, Skeleton
 from xstage_tune.launches.streams import independent_streams
 from xstage_tune.platforms.latencies import RAISE_NS
 from xstage_tune.platforms.loader import load_platform
 from xstage_tune.platforms.queries import issue_ns
+from xstage_tune.simulator.device import SimulatedDevice
 from xstage_tune.simulator.skeletons import SimulatedSkeletons, handover_ns, local_stores_ns
 
 HOST = load_platform("h200-host")
@@ -29,35 +30,36 @@ def skeleton(remote_bytes: float = 8192.0, **changes: object) -> Skeleton:
 
 def test_repeats_of_any_two_skeletons_start_alike() -> None:
     device, other = SimulatedSkeletons(HOST, seed=5), SimulatedSkeletons(HOST, seed=5)
-    first = [run.makespan_ns for run in device.run_skeletons([skeleton()] * 2)]
-    mixed = list(other.run_skeletons([skeleton(), skeleton(label="other"), skeleton()]))
-    assert [mixed[0].makespan_ns, mixed[2].makespan_ns] == first
+    first = [run.figures.makespan_ns for run in device.run([skeleton()] * 2)]
+    mixed = list(other.run([skeleton(), skeleton(label="other"), skeleton()]))
+    assert [mixed[0].figures.makespan_ns, mixed[2].figures.makespan_ns] == first
     assert first[0] != first[1]
-    assert mixed[1].makespan_ns == first[0]
+    assert mixed[1].figures.makespan_ns == first[0]
 
 
 def test_totals_are_those_of_each_sm() -> None:
-    (run,) = SimulatedSkeletons(HOST).run_skeletons([skeleton()])
-    assert (run.totals["tiles"] == TILES).all()
-    assert (run.totals["remote_tiles"] == TILES).all()
-    assert run.totals["mainloop_ns"] == pytest.approx((9000.0 + handover_ns(skeleton().streams)[0]) * TILES)
-    assert run.totals["finish_ns"].max() == run.makespan_ns
-    assert (run.totals["completion_ns"] == 0).all()
+    (run,) = SimulatedSkeletons(HOST).run([skeleton()])
+    totals = run.arrays[TOTALS]
+    assert (totals["tiles"] == TILES).all()
+    assert (totals["remote_tiles"] == TILES).all()
+    assert totals["mainloop_ns"] == pytest.approx((9000.0 + handover_ns(skeleton().streams)[0]) * TILES)
+    assert totals["finish_ns"].max() == run.figures.makespan_ns
+    assert (totals["completion_ns"] == 0).all()
     assert run.kept_fraction == 1.0
 
 
 def test_waiting_for_visibility_is_counted_apart() -> None:
-    (run,) = SimulatedSkeletons(HOST).run_skeletons([skeleton(completion_coupled=True)])
-    assert (run.totals["completion_ns"] > 0).all()
+    (run,) = SimulatedSkeletons(HOST).run([skeleton(completion_coupled=True)])
+    assert (run.arrays[TOTALS]["completion_ns"] > 0).all()
 
 
 def test_what_a_signal_takes_is_counted_apart() -> None:
     raising = skeleton(remote_bytes=0.0)
     signals = np.arange(raising.streams.tiles, dtype=np.int32)
     streams = replace(raising.streams, signals=signals, counters=signals.size)
-    (run,) = SimulatedSkeletons(HOST).run_skeletons([replace(raising, streams=streams)])
-    assert run.totals["signal_ns"] == pytest.approx(TILES * RAISE_NS)
-    assert run.makespan_ns == run.totals["finish_ns"].max()
+    (run,) = SimulatedSkeletons(HOST).run([replace(raising, streams=streams)])
+    assert run.arrays[TOTALS]["signal_ns"] == pytest.approx(TILES * RAISE_NS)
+    assert run.figures.makespan_ns == run.arrays[TOTALS]["finish_ns"].max()
 
 
 def test_local_stores_take_what_the_whole_tile_exceeds_its_remote_part_by() -> None:
@@ -68,9 +70,9 @@ def test_local_stores_take_what_the_whole_tile_exceeds_its_remote_part_by() -> N
 
 def test_another_path_than_the_platform_s_is_refused() -> None:
     with pytest.raises(UsageError, match="calibrated for path 'host', not 'peer'"):
-        list(SimulatedSkeletons(HOST).run_skeletons([skeleton(path="peer")]))
+        list(SimulatedSkeletons(HOST).run([skeleton(path="peer")]))
 
 
 def test_the_device_is_the_platform_s_gpu_marked_as_simulated() -> None:
-    described = SimulatedSkeletons(HOST).describe()
+    described = SimulatedDevice(HOST).describe()
     assert (described.kind, described.sm_count, described.paths) == ("simulator", 132, ("host",))

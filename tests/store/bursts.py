@@ -5,13 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from xstage_tune.base.spans import LANE_DTYPE, SPAN_DTYPE, SpanKind, SpanTable
-from xstage_tune.launches.device import (
-    BurstPoint,
-    BurstRun,
-    GpuState,
-    LaunchInfo,
-    Verification,
-)
+from xstage_tune.launches.bursts import BURSTS, BurstPoint, BurstRun
+from xstage_tune.launches.device import GpuState, LaunchInfo, Outcome, Verification
+from xstage_tune.store.launches import StoredLaunch
 
 STATE = GpuState(1980, 3201, 312.5, 41, ("sw_power_cap",))
 
@@ -44,14 +40,21 @@ def make_burst(seed: int = 0, lanes: int = 4, bursts: int = 50) -> BurstRun:
         started_at="2026-01-02T03:04:05.000006+00:00",
         before=STATE,
         after=None,
+        producers=lanes,
     )
-    return BurstRun(point, SpanTable(spans, clocks), Verification(1 << 20, 0), info)
+    return Outcome(point, None, info, Verification(1 << 20, 0), SpanTable(spans, clocks))
+
+
+def stored_burst(launch: StoredLaunch, rank: int = 0) -> BurstRun:
+    """A launch of the store as the device returned it."""
+    point = launch.point_as(BURSTS)
+    return Outcome(point, None, launch.info, launch.verification, launch.table(rank))
 
 
 def assert_same_burst(found: BurstRun, expected: BurstRun) -> None:
     """Equal in every field, the arrays byte for byte."""
-    assert (found.point, found.verification, found.launch) == (
-        *(expected.point, expected.verification, expected.launch),
+    assert (found.launch, found.verification, found.info) == (
+        *(expected.launch, expected.verification, expected.info),
     )
     assert found.table.spans.tobytes() == expected.table.spans.tobytes()
     assert found.table.lanes.tobytes() == expected.table.lanes.tobytes()

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from tests.h200 import H200
-from tests.store.bursts import assert_same_burst, make_burst
+from tests.store.bursts import assert_same_burst, make_burst, stored_burst
 from tests.store.writer_process import start_writer
 from xstage_tune.store.facade import Store
 from xstage_tune.store.process import current_process, has_ended
@@ -39,7 +39,7 @@ def test_processes_that_make_and_write_one_store_at_once_lose_nothing(location: 
             launches = store.launches(run.id)
             assert len(launches) == LAUNCHES
             for launch in launches:
-                assert_same_burst(launch.burst_run(), make_burst(run.seed + launch.sequence))
+                assert_same_burst(stored_burst(launch), make_burst(run.seed + launch.sequence))
         assert store.check().problems == ()
 
 
@@ -52,7 +52,7 @@ def test_a_run_cut_short_keeps_what_was_measured(location: str, sent: signal.Sig
         writer.wait(timeout=30)
         with Store.open(location) as store:
             assert store.run(run_id).status == status
-            assert [launch.burst_run().point.repeat for launch in store.launches(run_id)] == [0, 1, 2]
+            assert [stored_burst(launch).launch.repeat for launch in store.launches(run_id)] == [0, 1, 2]
             assert store.check().problems == ()
 
 

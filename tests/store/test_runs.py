@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.h200 import H200
-from tests.store.bursts import assert_same_burst, make_burst
+from tests.store.bursts import assert_same_burst, make_burst, stored_burst
 from xstage_tune import __version__
 from xstage_tune.base.errors import FindingError, StoreError, UsageError
 from xstage_tune.store.facade import Store
@@ -25,7 +25,7 @@ def test_a_run_comes_back_as_it_was_measured(store: Store) -> None:
     found = store.launches(run.id)
     assert [launch.sequence for launch in found] == [0, 1, 2]
     for launch, burst in zip(found, bursts, strict=True):
-        assert_same_burst(launch.burst_run(), burst)
+        assert_same_burst(stored_burst(launch), burst)
 
 
 def test_a_run_keeps_its_provenance(store: Store) -> None:
@@ -167,4 +167,4 @@ def test_a_store_can_be_read_again_after_it_was_closed(location: str) -> None:
     with Store.open(location) as store, begin(store) as run:
         run.add_launch(0, burst)
     with Store.open(location) as store:
-        assert_same_burst(store.launches(run.id)[0].burst_run(), burst)
+        assert_same_burst(stored_burst(store.launches(run.id)[0]), burst)

@@ -63,3 +63,13 @@ def watching(watcher: PhaseWatcher) -> Iterator[None]:
         yield
     finally:
         _Told.watcher = before
+
+
+class NoProgress:
+    """Progress that nobody sees."""
+
+    def planned(self, total: int) -> None:
+        """Not shown."""
+
+    def advance(self, label: str) -> None:
+        """Not shown."""

@@ -45,7 +45,8 @@ from xstage_tune.calibration.request import CalibrationRequest
 from xstage_tune.calibration.result import CalibrationResult, DrainPoints
 from xstage_tune.calibration.rounding import rounded
 from xstage_tune.calibration.validate import gap_curve, held_out_sweeps, isolated_curve, validate
-from xstage_tune.launches.device import BurstRun, CopyRate, DeviceDescription
+from xstage_tune.launches.bursts import BurstRun, CopyRate
+from xstage_tune.launches.device import DeviceDescription
 from xstage_tune.launches.gpu_identity import identity_of
 from xstage_tune.platforms.gpus import known_compute
 from xstage_tune.platforms.schema import (
@@ -156,7 +157,7 @@ def fit_figures(
 
     fitted = PlatformProfile(
         name=profile_name(description, request),
-        description=f"{description.name}, path {request.path}, calibrated with budget {request.budget}",
+        description=_description(description, request),
         path=request.path,
         gpu=_gpu(description, figures),
         drain=_drain(drain, copy_rate),
@@ -189,10 +190,18 @@ def fit_figures(
 
 
 def profile_name(description: DeviceDescription, request: CalibrationRequest) -> str:
-    """``<gpu>-<path>``, e.g. ``h200-host``: the model without its maker, in lower case."""
+    """``<gpu>-<path>``, e.g. ``h200-host``: the model without its maker, in lower case.
+
+    What was simulated is named so, and never found for a GPU.
+    """
     model = description.name.lower().removeprefix("nvidia").strip()
     slug = re.sub(r"[^a-z0-9]+", "-", model).strip("-") or "gpu"
-    return f"{slug}-{request.path}"
+    return f"{'simulated-' if description.simulated else ''}{slug}-{request.path}"
+
+
+def _description(description: DeviceDescription, request: CalibrationRequest) -> str:
+    of = "simulation of " if description.simulated else ""
+    return f"{of}{description.name}, path {request.path}, calibrated with budget {request.budget}"
 
 
 def _gpu(description: DeviceDescription, figures: Sequence[RunFigures]) -> Gpu:
@@ -209,7 +218,9 @@ def _gpu(description: DeviceDescription, figures: Sequence[RunFigures]) -> Gpu:
         nvlink=identity.nvlink,
         pcie=identity.pcie,
         mig=identity.mig,
-        source="driver; the clock from (globaltimer, clock64) pairs of the runs",
+        source="the platform that was simulated"
+        if description.simulated
+        else "driver; the clock from (globaltimer, clock64) pairs of the runs",
     )
 
 

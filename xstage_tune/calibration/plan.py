@@ -24,7 +24,7 @@ from xstage_tune.calibration.fit import Basis
 from xstage_tune.calibration.issue import CurveKey
 from xstage_tune.calibration.reduce import PeriodicFigures
 from xstage_tune.calibration.request import CalibrationRequest
-from xstage_tune.launches.device import BurstPoint
+from xstage_tune.launches.bursts import BurstPoint
 from xstage_tune.model import burst_gap
 
 PROBE_BURST_BYTES = 8 * KIB

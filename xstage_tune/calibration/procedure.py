@@ -3,42 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
 
 from xstage_tune.base.errors import FindingError
-from xstage_tune.base.progress import phase
+from xstage_tune.base.fabric import StorePath
+from xstage_tune.base.progress import Progress, phase
 from xstage_tune.calibration.fit import fit, fit_basis, fit_figures
 from xstage_tune.calibration.plan import Planner, probed_rate
 from xstage_tune.calibration.quality import VERIFICATION_HINT, verification_failure
 from xstage_tune.calibration.reduce import RunFigures, UnusableRun, periodic, reduce_run
 from xstage_tune.calibration.request import CalibrationRequest
 from xstage_tune.calibration.result import CalibrationResult
-from xstage_tune.launches.device import BurstDevice, BurstPoint, BurstRun, CopyRate
+from xstage_tune.launches.bursts import BurstPoint, CopyProbe, CopyRate
+from xstage_tune.launches.device import Device
 from xstage_tune.launches.requirements import require_path
 
-__all__ = ["CalibrationObserver", "CalibrationRequest", "calibrate", "fit"]
+__all__ = ["CalibrationRequest", "calibrate", "fit"]
 
 
-class CalibrationObserver(Protocol):
-    """Told of everything as it happens, so that runs can be kept and progress shown."""
-
-    def copied(self, rate: CopyRate) -> None:
-        """The copy engine's rate on the path was measured."""
-        ...
-
-    def planned(self, total_points: int) -> None:
-        """How many points there are, those done included; called again as stages are planned."""
-        ...
-
-    def measured(self, run: BurstRun) -> None:
-        """A run was made. Called for every run before anything is concluded from it."""
-        ...
-
-
-def calibrate(
-    device: BurstDevice, request: CalibrationRequest, observer: CalibrationObserver
-) -> CalibrationResult:
+def calibrate(device: Device, request: CalibrationRequest, progress: Progress) -> CalibrationResult:
     """Measure and fit one path of ``device``.
+
+    Args:
+        progress: told how many launches there are, those done included, as stages are planned.
 
     Raises:
         DeviceError: the device lacks the path, or cannot run a point.
@@ -47,10 +33,9 @@ def calibrate(
     """
     description = device.describe()
     require_path(description, request.path)
-    session = _Session(device, observer)
+    session = _Session(device, progress)
     planner = Planner(request, description.sm_count)
-    copy_rate = device.copy_rate(request.path)
-    observer.copied(copy_rate)
+    copy_rate = session.copy_rate(request.path)
     session.measure(planner.probe())
     session.measure(planner.survey(probed_rate(periodic(session.usable()))))
     with phase("fitting"):
@@ -61,26 +46,36 @@ def calibrate(
 
 
 class _Session:
-    """The figures so far; spans are dropped once reduced, the observer may keep them."""
+    """The figures so far; spans are dropped once reduced."""
 
-    def __init__(self, device: BurstDevice, observer: CalibrationObserver) -> None:
+    def __init__(self, device: Device, progress: Progress) -> None:
         self._device = device
-        self._observer = observer
+        self._progress = progress
+        self._launches = 0
         self.figures: list[RunFigures] = []
 
+    def copy_rate(self, path: StorePath) -> CopyRate:
+        self._plan(1)
+        (copied,) = self._device.run([CopyProbe(path)])
+        rate: CopyRate = copied.figures
+        return rate
+
     def measure(self, points: Sequence[BurstPoint]) -> None:
-        self._observer.planned(len(self.figures) + len(points))
-        for run in self._device.run_bursts(points):
-            self._observer.measured(run)
+        self._plan(len(points))
+        for run in self._device.run(points):
             verification = run.verification
             if verification.mismatched_bytes:
                 raise FindingError(
                     verification_failure(
-                        run.point, verification.mismatched_bytes, verification.checked_bytes
+                        run.launch, verification.mismatched_bytes, verification.checked_bytes
                     ),
                     VERIFICATION_HINT,
                 )
             self.figures.append(reduce_run(run))
+
+    def _plan(self, more: int) -> None:
+        self._launches += more
+        self._progress.planned(self._launches)
 
     def usable(self) -> list[RunFigures]:
         """The figures, if there are any to plan from.

@@ -13,7 +13,8 @@ from xstage_tune.calibration.capacity import CapacityFit
 from xstage_tune.calibration.drain import DrainFit
 from xstage_tune.calibration.reduce import PeriodicFigures, RunFigures, UnusableRun
 from xstage_tune.calibration.result import Finding
-from xstage_tune.launches.device import BurstPoint, CopyRate, DeviceDescription, throttling
+from xstage_tune.launches.bursts import BurstPoint, CopyRate
+from xstage_tune.launches.device import DeviceDescription, throttling
 from xstage_tune.platforms.schema import LocalControl, Validation, surely_above
 
 MAX_INTERVAL = 0.05  # width of R's interval over R

@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xstage_tune.base.spans import SpanKind, SpanTable
-from xstage_tune.launches.device import BurstPoint, BurstRun
+from xstage_tune.launches.bursts import BurstPoint, BurstRun
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -116,15 +116,15 @@ def reduce_run(run: BurstRun) -> RunFigures:
     """Reduce one run to its figures."""
     table = run.table
     health = _health(run)
-    if len(table.lanes) != run.point.producers:
+    if len(table.lanes) != run.launch.producers:
         return UnusableRun(
-            run.point, health, f"{len(table.lanes)} of {run.point.producers} producers reported"
+            run.launch, health, f"{len(table.lanes)} of {run.launch.producers} producers reported"
         )
     if not np.isfinite(health.sm_clock_mhz):
-        return UnusableRun(run.point, health, "a producer's clock did not advance")
-    if run.point.mode == "isolated":
-        return _reduce_isolated(run.point, table, health)
-    return _reduce_periodic(run.point, table, health)
+        return UnusableRun(run.launch, health, "a producer's clock did not advance")
+    if run.launch.mode == "isolated":
+        return _reduce_isolated(run.launch, table, health)
+    return _reduce_periodic(run.launch, table, health)
 
 
 def periodic(figures: Iterable[RunFigures]) -> list[PeriodicFigures]:
@@ -138,7 +138,7 @@ def isolated(figures: Iterable[RunFigures]) -> list[IsolatedFigures]:
 
 
 def _health(run: BurstRun) -> RunHealth:
-    states = [state for state in (run.launch.before, run.launch.after) if state is not None]
+    states = [state for state in (run.info.before, run.info.after) if state is not None]
     reasons = {reason for state in states for reason in state.throttle_reasons}
     return RunHealth(
         checked_bytes=run.verification.checked_bytes,
@@ -146,8 +146,8 @@ def _health(run: BurstRun) -> RunHealth:
         dropped=run.table.dropped(),
         throttle_reasons=tuple(sorted(reasons)),
         sm_clock_mhz=_clock_mhz(run.table),
-        started_at=run.launch.started_at,
-        kernel_sha256=run.launch.kernel_sha256,
+        started_at=run.info.started_at,
+        kernel_sha256=run.info.kernel_sha256,
     )
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from pydantic import TypeAdapter, ValidationError
 
 from xstage_tune.base.errors import UsageError
 from xstage_tune.base.fabric import StoreFlavour, StorePath
@@ -40,3 +43,26 @@ class CalibrationRequest:
     def primary(self) -> StoreFlavour:
         """The flavour that R and the arbitration are measured with."""
         return self.flavours[0]
+
+    def keys(self) -> dict[str, Any]:
+        """As plain keys; :func:`request_from_keys` reads them back."""
+        return {**asdict(self), "flavours": list(self.flavours)}
+
+
+def request_from_keys(keys: Mapping[str, Any], origin: str) -> CalibrationRequest:
+    """Keys of :meth:`CalibrationRequest.keys` as a request.
+
+    Raises:
+        UsageError: they are of another version.
+    """
+    try:
+        return _REQUEST.validate_python(dict(keys))
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise UsageError(
+            f"{origin}: not the request of a calibration: {where}: {first['msg']}", "calibrate again"
+        ) from None
+
+
+_REQUEST = TypeAdapter(CalibrationRequest)

@@ -11,19 +11,10 @@ from xstage_tune.base.progress import Progress
 from xstage_tune.calibration.procedure import calibrate
 from xstage_tune.calibration.request import CalibrationRequest
 from xstage_tune.calibration.result import CalibrationResult
-from xstage_tune.launches.archive import ArchiveWriter, new_archive
-from xstage_tune.launches.burst_recording import (
-    CALIBRATION,
-    Manifest,
-    RecordedRequest,
-    new_manifest,
-    record_run,
-)
-from xstage_tune.launches.device import BurstDevice, BurstRun, CopyRate
+from xstage_tune.launches.device import Device
 from xstage_tune.store.facade import Store
-from xstage_tune.store.kept_run import kept_run
+from xstage_tune.store.kept_run import kept_launches
 from xstage_tune.store.process import current_process
-from xstage_tune.store.runs import RunWriter
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +26,7 @@ class StoredCalibration:
 
 
 def run_calibration(
-    device: BurstDevice,
+    device: Device,
     request: CalibrationRequest,
     store: Store,
     *,
@@ -54,53 +45,15 @@ def run_calibration(
         RunInterrupted: the user stopped the sweep; what was measured is in the store.
         DeviceError, FindingError, UsageError, StoreError: as the parts raise them; likewise.
     """
-    description = device.describe()
-    manifest = new_manifest(description, _recorded(request))
-    recording = new_archive(record, CALIBRATION, manifest, force=force) if record is not None else None
-    begun = store.begin_run(
-        kind=CALIBRATION.command,
-        argv=argv,
-        device=description,
-        seed=request.seed,
-        parameters=asdict(request),
-        path=request.path,
+    kept_run = kept_launches(
+        device, request, store, "calibrate", argv=argv, progress=progress, record=record, force=force
     )
-    with kept_run(store, begun, recording) as (run, recorded):
-        device.label_launches(run.id)
-        calibrated = calibrate(device, request, _Keeper(run, recorded, progress))
-        host = "" if description.kind == "replay" else current_process().host
-        result = _with_provenance(calibrated, run.id, argv, host)
-        run.add_fit("calibration", _fit_payload(result))
-    return StoredCalibration(run.id, result)
-
-
-class _Keeper:
-    """Keeps each run as soon as it is measured."""
-
-    def __init__(self, run: RunWriter, recording: ArchiveWriter[Manifest] | None, progress: Progress) -> None:
-        self._run, self._recording, self._progress = run, recording, progress
-
-    def planned(self, total_points: int) -> None:
-        """See ``CalibrationObserver``."""
-        self._progress.planned(total_points)
-
-    def copied(self, rate: CopyRate) -> None:
-        """Keep the copy engine's rate."""
-        self._run.add_fit("copy-rate", asdict(rate))
-        if self._recording is not None:
-            self._recording.manifest.copy_rates.append(rate)
-
-    def measured(self, run: BurstRun) -> None:
-        """See ``CalibrationObserver``."""
-        self._run.add_launch(self._run.launches, run)
-        if self._recording is not None:
-            record_run(self._recording, run)
-        point = run.point
-        self._progress.advance(f"{point.mode} {point.flavour} K={point.producers} B={point.burst_bytes}")
-
-
-def _recorded(request: CalibrationRequest) -> RecordedRequest:
-    return RecordedRequest(request.path, request.flavours, request.budget, request.seed)
+    with kept_run as kept:
+        calibrated = calibrate(kept, request, progress)
+        host = current_process().host if device.describe().kind == "cuda" else ""
+        result = _with_provenance(calibrated, kept.run_id, argv, host)
+        kept.add_fit("calibration", _fit_payload(result))
+    return StoredCalibration(kept.run_id, result)
 
 
 def _with_provenance(

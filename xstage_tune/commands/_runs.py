@@ -14,15 +14,15 @@ if TYPE_CHECKING:
 
     from xstage_tune.base.progress import Progress
     from xstage_tune.experiments.emulation.sweep import Sweep
+    from xstage_tune.launches.device import Device
     from xstage_tune.report.figure import Figure
     from xstage_tune.store.facade import Store
 
-Device = TypeVar("Device", contravariant=True)
 Request = TypeVar("Request", contravariant=True)
 Answer = TypeVar("Answer", covariant=True)
 
 
-class Session(Protocol[Device, Request, Answer]):
+class Session(Protocol[Request, Answer]):
     """A use case that keeps what it measures, e.g. ``run_emulation``."""
 
     def __call__(
@@ -73,7 +73,7 @@ def warn(message: str, hint: str = "") -> None:
 
 
 def run_session(
-    session: Session[Device, Request, Answer],
+    session: Session[Request, Answer],
     activity: str,
     device: Device,
     request: Request,

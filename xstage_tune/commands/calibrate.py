@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from xstage_tune.base.errors import FindingError, UsageError
-from xstage_tune.commands._devices import PathChoice
+from xstage_tune.commands._completion import platform_names
+from xstage_tune.commands._devices import PATHS, PathChoice
 from xstage_tune.commands._next_steps import after_calibration
 from xstage_tune.commands._options import FormatOption, OutputFormat, StoreOption
 from xstage_tune.commands._runs import notify, run_session, warn
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
     from xstage_tune.calibration.request import CalibrationRequest
     from xstage_tune.calibration.result import CalibrationResult
     from xstage_tune.calibration.session import StoredCalibration
-    from xstage_tune.launches.device import BurstDevice
+    from xstage_tune.devices.spec import DeviceSpec
+    from xstage_tune.launches.device import Device
     from xstage_tune.platforms.schema import PlatformProfile
 
 
@@ -43,7 +45,9 @@ class BudgetChoice(StrEnum):
 def calibrate(
     device: Annotated[
         str,
-        typer.Option(help="auto (a GPU, else the shipped recording), cuda[:N], or replay[:NAME|FILE]."),
+        typer.Option(
+            help="auto (a GPU, else the shipped recording), cuda[:N], simulator, or replay[:NAME|FILE]."
+        ),
     ] = "auto",
     path: Annotated[
         PathChoice, typer.Option(help="Whose memory is stored to; auto: peer where there is one, else host.")
@@ -54,6 +58,17 @@ def calibrate(
     ] = None,
     budget: Annotated[
         BudgetChoice | None, typer.Option(help="How much to measure.", show_default="full")
+    ] = None,
+    platform: Annotated[
+        str | None,
+        typer.Option(
+            "--platform",
+            "-p",
+            metavar="NAME|FILE.toml",
+            autocompletion=platform_names,
+            help="Calibrated platform that is simulated.",
+            show_default="your own, if exactly one fits this machine's GPU and the path",
+        ),
     ] = None,
     seed: Annotated[
         int | None,
@@ -71,12 +86,14 @@ def calibrate(
 ) -> None:
     """Measure how remote stores drain: T0, R and Q of one path, validated on points not fitted to."""
     from xstage_tune.calibration.session import run_calibration
-    from xstage_tune.devices.open_bursts import open_device
+    from xstage_tune.devices.spec import CALIBRATE
     from xstage_tune.store.facade import Store
 
     _check_targets(out, plot, record, force)
-    with closing(open_device(device, notify)) as opened:
-        request = _request(opened, path, store_flavour, budget, seed)
+    asked = CALIBRATE.parse(device)
+    simulated = _simulated(asked, platform, path)
+    with closing(_open(asked, simulated)) as opened:
+        request = _request(opened, simulated, path, store_flavour, budget, seed)
         with Store.open(store) as kept:
             calibration = run_session(run_calibration, "calibrating", opened, request, kept, record, force)
     result = calibration.result
@@ -107,22 +124,53 @@ def _check_targets(out: Path | None, plot: Path | None, record: Path | None, for
             check_target(target, *suffixes, force=force, option=option)
 
 
+def _simulated(asked: DeviceSpec, platform: str | None, path: PathChoice) -> PlatformProfile | None:
+    """What to simulate; None elsewhere."""
+    from xstage_tune.devices.platform_choice import choose_platform
+
+    if asked.kind == "simulator":
+        return choose_platform(platform, notify, path=PATHS[path])
+    if platform is not None:
+        raise UsageError(
+            "--platform says what to simulate, and nothing is simulated", "add --device simulator"
+        )
+    return None
+
+
+def _open(asked: DeviceSpec, simulated: PlatformProfile | None) -> Device:
+    """Where to calibrate; without a GPU ``auto`` replays the shipped recording, and says so."""
+    from xstage_tune.devices import opener
+    from xstage_tune.devices.spec import CALIBRATE
+    from xstage_tune.launches.recording import DEFAULT_RECORDING
+
+    if simulated is not None:
+        return opener.open_simulator(simulated)
+    if asked.kind == "replay":
+        return opener.open_replay(CALIBRATE, asked.which)
+    otherwise = f"replaying the recording '{DEFAULT_RECORDING}'"
+    return opener.open_any_cuda(asked, CALIBRATE, notify, otherwise) or opener.open_replay(CALIBRATE)
+
+
 def _request(
-    device: BurstDevice,
+    device: Device,
+    simulated: PlatformProfile | None,
     path: PathChoice,
     flavour: FlavourChoice | None,
     budget: BudgetChoice | None,
     seed: int | None,
 ) -> CalibrationRequest:
-    """What to measure: as asked; else, on a recording, as recorded; else everything."""
+    """What to measure: as asked; else, on a recording, as recorded; else everything that the device has."""
     from xstage_tune.base.fabric import STORE_FLAVOURS
-    from xstage_tune.calibration.request import CalibrationRequest
-    from xstage_tune.launches.burst_replay import ReplayedBursts
+    from xstage_tune.calibration.request import CalibrationRequest, request_from_keys
+    from xstage_tune.launches.replay import ReplayedDevice
 
-    paths = device.describe().paths
-    chosen = CalibrationRequest("peer" if "peer" in paths else "host", STORE_FLAVOURS)
-    if isinstance(device, ReplayedBursts):
-        chosen = CalibrationRequest(**asdict(device.request))
+    paths, flavours = device.describe().paths, STORE_FLAVOURS
+    if simulated is not None:
+        known = {point.flavour for point in simulated.issue}
+        flavours = tuple(flavour for flavour in STORE_FLAVOURS if flavour in known)
+    chosen = CalibrationRequest("peer" if "peer" in paths else "host", flavours)
+    if isinstance(device, ReplayedDevice):
+        chosen = request_from_keys(device.request, device.identity)
     changes: dict[str, Any] = {}
     if path is not PathChoice.AUTO:
         changes["path"] = path.value
@@ -133,7 +181,7 @@ def _request(
     if seed is not None:
         changes["seed"] = seed
     request = replace(chosen, **changes)
-    if isinstance(device, ReplayedBursts) and request != chosen:
+    if isinstance(device, ReplayedDevice) and request != chosen:
         shown = asdict(chosen) | {"flavours": "+".join(chosen.flavours)}
         differing = [key for key in changes if getattr(request, key) != getattr(chosen, key)]
         recorded = ", ".join(f"{key} {shown[key]}" for key in differing)
@@ -145,20 +193,23 @@ def _request(
 
 
 def _write_profile(
-    device: BurstDevice, calibration: StoredCalibration, out: Path | None, force: bool
-) -> Path:
+    device: Device, calibration: StoredCalibration, out: Path | None, force: bool
+) -> Path | None:
     """Write the profile to ``out``, or to the user's platforms, beside an older one.
 
-    Of a recording it goes there under a name of its own, so that it never hides what was measured.
+    Of a recording it goes there under a name of its own, so that it never hides what was measured. What was
+    simulated does not go there: only what was measured is taken for the user's own GPU.
     """
-    from xstage_tune.launches.burst_replay import ReplayedBursts
+    from xstage_tune.launches.replay import ReplayedDevice
     from xstage_tune.platforms.loader import save_platform, user_platforms_dir
 
     profile = calibration.result.platform
     if out is not None:
         save_platform(profile, out, force=force)
         return out
-    if isinstance(device, ReplayedBursts):
+    if device.describe().simulated:
+        return None
+    if isinstance(device, ReplayedDevice):
         provenance = profile.provenance.model_copy(update={"replayed_from": device.recording})
         profile = profile.model_copy(update={"name": f"replayed-{profile.name}", "provenance": provenance})
     out = user_platforms_dir() / f"{profile.name}.toml"

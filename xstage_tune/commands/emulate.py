@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from xstage_tune.base.errors import DeviceError, UsageError
+from xstage_tune.base.errors import UsageError
 from xstage_tune.commands._completion import config_choices, workload_names
 from xstage_tune.commands._devices import PATHS, PathChoice, PathOption, refuse_options
 from xstage_tune.commands._next_steps import after_emulation
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from xstage_tune.devices.spec import DeviceSpec
     from xstage_tune.experiments.emulation.options import EmulationOptions
     from xstage_tune.experiments.emulation.result import EmulationResult
-    from xstage_tune.launches.skeletons import SkeletonDevice
 
 
 class ScheduleChoice(StrEnum):
@@ -144,12 +143,12 @@ def emulate(
     Each schedule's time, T_RS and stalls, beside what the closed forms and the simulator predict from the
     calibrated platform. Spans go to the store: `trace --run` and `report --run` show them.
     """
-    from xstage_tune.devices.open_skeletons import parse_spec
+    from xstage_tune.devices.spec import EMULATE
     from xstage_tune.experiments.emulation.options import EmulationOptions
 
     if record is not None:
         check_target(record, ".xsemu", force=force, option="--record")
-    spec = parse_spec(device)
+    spec = EMULATE.parse(device)
     if spec.kind == "replay":
         refuse_options(context, "emulate anew with --device cuda or simulator")
         _show(_replay(spec.which, store), store, output)
@@ -178,12 +177,13 @@ def emulate(
 
 
 def _replay(which: str, store: str | None) -> EmulationResult:
-    from xstage_tune.devices.open_skeletons import open_replay
+    from xstage_tune.devices.opener import open_replay
+    from xstage_tune.devices.spec import EMULATE
     from xstage_tune.experiments.emulation.request import request_from_keys
     from xstage_tune.experiments.emulation.session import run_emulation
     from xstage_tune.store.facade import Store
 
-    with closing(open_replay(which)) as device, Store.open(store) as kept:
+    with closing(open_replay(EMULATE, which)) as device, Store.open(store) as kept:
         request = request_from_keys(device.request, device.identity)
         return run_session(run_emulation, "emulating", device, request, kept)
 
@@ -191,32 +191,19 @@ def _replay(which: str, store: str | None) -> EmulationResult:
 def _emulate(
     options: EmulationOptions, spec: DeviceSpec, store: str | None, record: Path | None, force: bool
 ) -> EmulationResult:
+    from xstage_tune.devices import opener
+    from xstage_tune.devices.spec import EMULATE
     from xstage_tune.experiments.emulation.options import check_options, make_request
     from xstage_tune.experiments.emulation.session import run_emulation
-    from xstage_tune.simulator.skeletons import SimulatedSkeletons
     from xstage_tune.store.facade import Store
 
     check_options(options)
-    gpu = _open_gpu(spec)
+    simulated = spec.kind == "simulator"
+    gpu = None if simulated else opener.open_any_cuda(spec, EMULATE, notify, "simulating")
     with closing(gpu) if gpu else nullcontext(), Store.open(store) as kept:
         request = make_request(options, gpu.describe() if gpu else None, kept, notify)
-        device = gpu or SimulatedSkeletons(request.platform, seed=request.seed)
+        device = gpu or opener.open_simulator(request.platform, seed=request.seed)
         return run_session(run_emulation, "emulating", device, request, kept, record, force)
-
-
-def _open_gpu(spec: DeviceSpec) -> SkeletonDevice | None:
-    """The GPU to run on; None to simulate, which ``auto`` says on stderr."""
-    from xstage_tune.devices import open_skeletons
-
-    if spec.kind == "simulator":
-        return None
-    try:
-        return open_skeletons.open_cuda_skeletons(spec.which)
-    except DeviceError as error:
-        if spec.kind == "cuda":
-            raise
-        notify(f"no GPU to run on: {error.message}; simulating")
-        return None
 
 
 def _show(result: EmulationResult, store: str | None, output: OutputFormat) -> None:

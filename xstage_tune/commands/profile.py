@@ -76,12 +76,12 @@ def profile(
     costs, and what the calibrated platform predicts of each. A sweep of tokens draws E_res against M: the
     paper's Figure 11.
     """
-    from xstage_tune.devices.open_profiles import parse_spec
+    from xstage_tune.devices.spec import PROFILE
     from xstage_tune.experiments.timing.options import ProfileOptions
 
     if record is not None:
         check_target(record, ".xsprof", force=force, option="--record")
-    spec = parse_spec(device)
+    spec = PROFILE.parse(device)
     if spec.kind == "replay":
         refuse_options(context, "profile anew with --device cuda", allowed=("platform",))
         _show(_replay(spec.which, platform, store, force), output)
@@ -103,14 +103,15 @@ def profile(
 
 
 def _replay(which: str, platform: str | None, store: str | None, force: bool) -> ProfileResult:
-    from xstage_tune.devices.open_profiles import open_replay
+    from xstage_tune.devices.opener import open_replay
     from xstage_tune.devices.platform_choice import accept_gpu
+    from xstage_tune.devices.spec import PROFILE
     from xstage_tune.experiments.timing.request import request_from_keys
     from xstage_tune.experiments.timing.session import run_profile
     from xstage_tune.platforms.loader import load_platform
     from xstage_tune.store.facade import Store
 
-    with closing(open_replay(which)) as device, Store.open(store) as kept:
+    with closing(open_replay(PROFILE, which)) as device, Store.open(store) as kept:
         request = request_from_keys(device.request, device.identity)
         if platform is None:
             request = replace(request, platform_recorded=True)
@@ -125,14 +126,15 @@ def _replay(which: str, platform: str | None, store: str | None, force: bool) ->
 def _profile(
     options: ProfileOptions, which: str, store: str | None, record: Path | None, force: bool
 ) -> ProfileResult:
-    from xstage_tune.devices import open_profiles
+    from xstage_tune.devices import opener
+    from xstage_tune.devices.spec import PROFILE
     from xstage_tune.experiments.timing.options import attention_workload, check_options, make_request
     from xstage_tune.experiments.timing.session import run_profile
     from xstage_tune.store.facade import Store
 
     workload = attention_workload(options)
     check_options(options)
-    with closing(open_profiles.open_cuda_profiles(which)) as gpu, Store.open(store) as kept:
+    with closing(opener.open_cuda(PROFILE, which)) as gpu, Store.open(store) as kept:
         request = make_request(options, workload, gpu.describe(), kept, notify)
         return run_session(run_profile, "profiling", gpu, request, kept, record, force)
 

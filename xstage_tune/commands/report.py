@@ -55,8 +55,6 @@ def report(
 
 
 def _run_page(store: Store, run_id: str) -> str:
-    from xstage_tune.families.attention_a2a.recording import PROFILE
-    from xstage_tune.launches.skeleton_recording import EMULATION
     from xstage_tune.report.emulation_page import render_emulation
     from xstage_tune.report.profile_page import render_profile
     from xstage_tune.report.run_report import render_run
@@ -67,9 +65,9 @@ def _run_page(store: Store, run_id: str) -> str:
 
     run = find_reportable(store, run_id)
     launches = store.launches(run.id)
-    if run.kind == EMULATION.command:
+    if run.kind == "emulate":
         return render_emulation(run, rebuild_emulation(store, run), launches)
-    if run.kind == PROFILE.command:
+    if run.kind == "profile":
         return render_profile(run, rebuild_profile(store, run), launches)
     return render_run(run, rebuild_calibration(store, run), launches)
 

@@ -24,7 +24,7 @@ from xstage_tune.commands._runs import notify
 from xstage_tune.commands._targets import OtherGpuOption
 
 if TYPE_CHECKING:
-    from xstage_tune.families.kernel_device import KernelDevice
+    from xstage_tune.launches.device import Device
     from xstage_tune.platforms.schema import PlatformProfile
     from xstage_tune.search.journal import Journal
     from xstage_tune.search.request import SearchRequest
@@ -146,7 +146,8 @@ def search(
             raise UsageError(f"--suite {suite.value} takes no --set, --resume, --timeout or --objective")
         _run_suite(platform, device, trials, options, store, output, force)
         return
-    from xstage_tune.devices.open_kernels import open_kernel_device
+    from xstage_tune.devices.opener import open_kernels
+    from xstage_tune.devices.spec import SEARCH
     from xstage_tune.families.workload_files import load_workload
     from xstage_tune.search.request import SearchRequest
     from xstage_tune.store.facade import Store
@@ -165,7 +166,7 @@ def search(
     else:
         resume, request = _studied_request(resume, platform, options, store)
     with (
-        closing(open_kernel_device(device, request.platform, notify, force=force)) as kernels,
+        closing(open_kernels(SEARCH.parse(device), request.platform, notify, force=force)) as kernels,
         Store.open(store, create=resume is None) as kept,
     ):
         result = _search_one(request, kernels, kept, resume, retry_failed)
@@ -216,7 +217,7 @@ def _studied_request(
 
 
 def _search_one(
-    request: SearchRequest, device: KernelDevice, store: Store, resume: str | None, retry_failed: bool
+    request: SearchRequest, device: Device, store: Store, resume: str | None, retry_failed: bool
 ) -> SearchResult:
     from xstage_tune.base.progress import phase
     from xstage_tune.report.progress import SweepProgress
@@ -237,7 +238,7 @@ def _search_one(
 def _journal(
     request: SearchRequest,
     space: Space,
-    device: KernelDevice,
+    device: Device,
     store: Store,
     resume: str | None,
     retry_failed: bool,
@@ -259,8 +260,9 @@ def _run_suite(
     force: bool,
 ) -> None:
     from xstage_tune.base.json_output import emit_json
-    from xstage_tune.devices.open_kernels import open_kernel_device
+    from xstage_tune.devices.opener import open_kernels
     from xstage_tune.devices.platform_choice import choose_platform
+    from xstage_tune.devices.spec import SEARCH
     from xstage_tune.report.progress import SweepProgress
     from xstage_tune.report.search_tables import suite_report
     from xstage_tune.report.tables import result_console
@@ -272,7 +274,7 @@ def _run_suite(
     asked = SuiteOptions(trials or DEFAULT_TRIALS, **options)
     require_sampler(asked.sampler)
     with (
-        closing(open_kernel_device(device, profile, notify, force=force)) as kernels,
+        closing(open_kernels(SEARCH.parse(device), profile, notify, force=force)) as kernels,
         Store.open(location) as store,
         SweepProgress("searching") as progress,
     ):

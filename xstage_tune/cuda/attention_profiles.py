@@ -1,15 +1,17 @@
-"""The CUDA device of profiling: an attention, its All-to-All and their fusion on one GPU."""
+"""An attention, its All-to-All and their fusion on one GPU."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from itertools import islice
+from typing import Any, TypeVar
 
 from cuda.core import Stream
 
+from xstage_tune.base.errors import DeviceError, UsageError
 from xstage_tune.base.spans import SpanTable
 from xstage_tune.cuda.attention_buffers import AttentionBuffers
 from xstage_tune.cuda.attention_kernel import AttentionA2A, PreparedLaunch
@@ -20,34 +22,41 @@ from xstage_tune.cuda.driver import synchronize
 from xstage_tune.cuda.gpu import Gpu
 from xstage_tune.cuda.graph_timing import GraphsInTurn, ReplayGraph, elapsed_ns
 from xstage_tune.cuda.serial_a2a import SERIAL, STORE_KERNEL, SerialA2A
-from xstage_tune.cuda.sources import ATTENTION_SOURCE, hash_sources, kernels_root, read_sources
+from xstage_tune.cuda.sources import ATTENTION_SOURCE, installed_sha256
 from xstage_tune.families.attention_a2a.budget import finishing_warpgroups
 from xstage_tune.families.attention_a2a.check import (
     Bits,
     check_attention,
     check_equal,
     random_inputs,
+    require_right,
     sampled_tokens,
 )
+from xstage_tune.families.attention_a2a.config import AttentionConfig
 from xstage_tune.families.attention_a2a.spans import MOST_SPANS, sampled_ctas, span_figures
 from xstage_tune.families.attention_a2a.timing import (
-    NO_SPANS,
-    NOT_VERIFIED,
+    ATTENTIONS,
     RECORDING,
     STORE_LOCALLY,
+    AttentionLaunch,
+    AttentionOutcome,
     CheckFigures,
-    Figures,
     Implementation,
     ProfileCase,
-    ProfileLaunch,
     ReplayFigures,
+    profile_case,
+    replays,
 )
-from xstage_tune.launches.device import DeviceDescription, LaunchInfo, Verification
+from xstage_tune.families.attention_a2a.workload import AttentionWorkload
+from xstage_tune.families.kernel_launch import KERNELS, KernelLaunch, KernelRun
+from xstage_tune.launches.device import LaunchInfo, Outcome, Verification
 
-Outcome = TypeVar("Outcome")
+Measured = TypeVar("Measured")
 
 #: What one attention kernel does, each with its own build.
 _ATTENTIONS: tuple[Implementation, ...] = (*RECORDING, *RECORDING.values())
+#: What is checked before a kernel is timed: its output has to equal the attention's own.
+_CHECKED_KERNEL: tuple[Implementation, ...] = ("attention", "fused")
 #: A launch computes at no less than this rate, and stores no slower; the rest is for starting and queueing.
 _LEAST_FLOP_PER_S = 20e12
 _LEAST_BYTES_PER_S = 1e9
@@ -60,34 +69,89 @@ _REST_S = 0.5
 _RANK = 0
 
 
-class CudaProfiles:
-    """One GPU of this process, as a :class:`~xstage_tune.families.attention_a2a.timing.ProfileDevice`."""
+class CudaAttentions:
+    """Runs attentions for a :class:`~xstage_tune.cuda.device.CudaDevice`: profiled ones, and kernels.
+
+    The kernels and memory of the last case are held until another one, or :meth:`close`.
+    """
+
+    kinds = (ATTENTIONS, KERNELS)
 
     def __init__(self, gpu: Gpu) -> None:
-        sources = {
-            name: content
-            for source in (ATTENTION_SOURCE, SERIAL.source)
-            for name, content in read_sources(source, kernels_root()).items()
-        }
+        kernels = installed_sha256(ATTENTION_SOURCE, SERIAL.source)
         #: The GPU and the kernels: times of others are not comparable.
-        self.identity = f"{gpu.device.name}, kernels {hash_sources(dict(sorted(sources.items())))[:12]}"
+        self.identity = f"{gpu.device.name}, kernels {kernels[:12]}"
         self._gpu = gpu
+        self._case: ProfileCase | None = None
+        self._prepared: PreparedAttention | None = None
+        self._checked = False
 
-    def describe(self) -> DeviceDescription:
-        """Identity of the GPU, its driver and its links."""
-        return self._gpu.describe()
+    def run(self, launches: Iterable[AttentionLaunch | KernelLaunch]) -> Iterator[Outcome[Any, Any]]:
+        """See :class:`~xstage_tune.launches.device.Runner`.
 
-    def label_launches(self, run_id: str) -> None:
-        """See :class:`~xstage_tune.families.attention_a2a.timing.ProfileDevice`."""
-        self._gpu.label_launches(run_id)
-
-    def prepare(self, case: ProfileCase) -> CudaPreparedProfile:
-        """See :class:`~xstage_tune.families.attention_a2a.timing.ProfileDevice`."""
-        return CudaPreparedProfile(self._gpu, case)
+        Raises:
+            UsageError: the kernel or its recording variant lacks the config, or a size is out of its range.
+            DeviceError: the GPU cannot run it, there is too little memory (says how much is needed), or a
+                launch failed or did not end.
+            FindingError: the output of a kernel is wrong.
+        """
+        coming = iter(launches)
+        for launch in coming:
+            if isinstance(launch, KernelLaunch):
+                yield self._run_kernel(launch)
+                continue
+            prepared = self._prepare(launch.case)
+            if launch.what == "check":
+                yield prepared.check(launch)
+            elif launch.what == "spans":
+                yield prepared.record(launch)
+            else:
+                yield from prepared.replay(_all_in_turn(launch, coming))
 
     def close(self) -> None:
-        """Free what the GPU holds; safe to call twice."""
-        self._gpu.close()
+        """Free what is held; safe to call twice."""
+        if self._prepared is not None:
+            self._prepared.close()
+        self._case = self._prepared = None
+        self._checked = False
+
+    def _prepare(self, case: ProfileCase) -> PreparedAttention:
+        if self._prepared is None or case != self._case:
+            self.close()
+            self._prepared = PreparedAttention(self._gpu, case)
+            self._case = case
+        return self._prepared
+
+    def _run_kernel(self, launch: KernelLaunch) -> Outcome[KernelLaunch, KernelRun]:
+        """The fused kernel of a config: checked once, then timed alone, ``repeats`` times."""
+        workload, config = launch.workload, launch.config
+        if not (isinstance(workload, AttentionWorkload) and isinstance(config, AttentionConfig)):
+            raise DeviceError(
+                f"there is no kernel of '{workload.name}' yet, only of attentions",
+                "use --device emulate or simulator",
+            )
+        case = profile_case("", workload, config, launch.path, seed=0)
+        prepared = self._prepare(case)
+        if not self._checked:
+            for implementation in _CHECKED_KERNEL:
+                require_right(prepared.check(AttentionLaunch(case, implementation, "check")))
+            self._checked = True
+        timed = [one for _ in range(launch.repeats) for one in prepared.replay(replays(case, ["fused"]))]
+        times_ns = tuple(one.figures.time_ns for one in timed if isinstance(one.figures, ReplayFigures))
+        return Outcome(launch, KernelRun(latency_ns=times_ns, stall_ns=()), timed[-1].info)
+
+
+def _all_in_turn(first: AttentionLaunch, coming: Iterator[Any]) -> tuple[AttentionLaunch, ...]:
+    """The launches of all places of a replay, the others being the next ones that are asked for.
+
+    Raises:
+        UsageError: they are not.
+    """
+    expected = replays(first.case, first.in_turn)
+    asked = (first, *islice(coming, max(0, len(expected) - 1)))
+    if asked != expected:
+        raise UsageError("replays that run in turn are asked for together, in their order")
+    return expected
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +165,8 @@ class _Attention:
         self.kernel.launch(self.prepared, stream)
 
 
-class CudaPreparedProfile:
-    """A case on a GPU; see :class:`~xstage_tune.families.attention_a2a.timing.PreparedProfile`."""
+class PreparedAttention:
+    """A case on a GPU, with its kernels and memory; see :class:`AttentionLaunch` for what is done with it."""
 
     def __init__(self, gpu: Gpu, case: ProfileCase) -> None:
         self._gpu, self._case = gpu, case
@@ -122,8 +186,13 @@ class CudaPreparedProfile:
             }
             self._opened = opened.pop_all()
 
-    def check(self, implementation: Implementation) -> ProfileLaunch:
-        """See :class:`~xstage_tune.families.attention_a2a.timing.PreparedProfile`."""
+    def check(self, launch: AttentionLaunch) -> AttentionOutcome:
+        """Run once on poisoned buffers and compare the output; ``attention`` first.
+
+        Raises:
+            DeviceError: the launch failed.
+        """
+        implementation = launch.implementation
         self._buffers.poison_ranks()
         if implementation == "attention":
             self._buffers.poison_output()
@@ -134,19 +203,29 @@ class CudaPreparedProfile:
 
         _, (info,) = self._measure([implementation], "check", run)
         figures, verification = self._compare(implementation)
-        return self._launch(implementation, figures, info, verification=verification)
+        return Outcome(launch, figures, info, verification)
 
-    def replay(self, in_turn: Sequence[Implementation]) -> Sequence[ProfileLaunch]:
-        """See :class:`~xstage_tune.families.attention_a2a.timing.PreparedProfile`."""
+    def replay(self, launches: Sequence[AttentionLaunch]) -> Sequence[AttentionOutcome]:
+        """Time graphs of implementations that run in turn, over and over, without a pause.
+
+        Raises:
+            DeviceError: a replay failed or did not end.
+        """
+        in_turn = [launch.implementation for launch in launches]
         graphs = [self._graph(one) for one in in_turn]
-        replays = GraphsInTurn(self._gpu.stream, graphs)
-        timeout_s = self._timeout_s(replays.turns * sum(graph.launches for graph in graphs))
-        times_ns, infos = self._measure(in_turn, "replay", lambda: replays.times_ns(timeout_s))
-        figures = map(ReplayFigures, replays.launches(), times_ns)
-        return [self._launch(*launch) for launch in zip(in_turn, figures, infos, strict=True)]
+        replayed = GraphsInTurn(self._gpu.stream, graphs)
+        timeout_s = self._timeout_s(replayed.turns * sum(graph.launches for graph in graphs))
+        times_ns, infos = self._measure(in_turn, "replay", lambda: replayed.times_ns(timeout_s))
+        figures = map(ReplayFigures, replayed.launches(), times_ns)
+        return [Outcome(*measured) for measured in zip(launches, figures, infos, strict=True)]
 
-    def record(self, implementation: Implementation) -> ProfileLaunch:
-        """See :class:`~xstage_tune.families.attention_a2a.timing.PreparedProfile`."""
+    def record(self, launch: AttentionLaunch) -> AttentionOutcome:
+        """Spans of an implementation of :data:`RECORDING`: of the last of some launches of its variant.
+
+        Raises:
+            DeviceError: the launch failed.
+        """
+        implementation = launch.implementation
         recording = RECORDING[implementation]
 
         def run() -> SpanTable:
@@ -159,7 +238,7 @@ class CudaPreparedProfile:
         table, (info,) = self._measure([recording], "spans", run)
         figures = span_figures(table, self._case, remote=implementation == "fused")
         kept = sampled_ctas(table, finishing_warpgroups(self._case.config), MOST_SPANS)
-        return self._launch(implementation, figures, info, table=kept)
+        return Outcome(launch, figures, info, table=kept)
 
     def close(self) -> None:
         """Free kernels and memory; safe to call twice."""
@@ -207,7 +286,8 @@ class CudaPreparedProfile:
             self._expected = self._buffers.read_output()
             tokens = sampled_tokens(case.tokens, case.ranks, case.seed)
             return check_attention(self._expected, self._inputs, tokens)
-        assert self._expected is not None, "the attention is checked first"
+        if self._expected is None:
+            raise UsageError(f"the attention is checked before '{implementation}', which has to equal it")
         found = self._buffers.read_ranks(received=implementation == "serial-permute")
         return check_equal(found, self._expected, case.rows_per_rank)
 
@@ -222,15 +302,21 @@ class CudaPreparedProfile:
         return self._graphs[implementation]
 
     def _measure(
-        self, in_turn: Sequence[Implementation], what: str, run: Callable[[], Outcome]
-    ) -> tuple[Outcome, list[LaunchInfo]]:
+        self, in_turn: Sequence[Implementation], what: str, run: Callable[[], Measured]
+    ) -> tuple[Measured, list[LaunchInfo]]:
         """Run what launches these one after another, as one measurement; what each of them was."""
         kernels = [self._kernel_of(one) for one in in_turn]
         name, compiled, entry, _ = kernels[0]
-        outcome, info = self._gpu.measure(
-            run, kernel=name, compiled=compiled, entry=entry, category=what, launches=len(in_turn)
+        measured, info = self._gpu.measure(
+            run,
+            kernel=name,
+            compiled=compiled,
+            entry=entry,
+            category=what,
+            producers=self._producers(in_turn[0]),
+            launches=len(in_turn),
         )
-        return outcome, [
+        return measured, [
             replace(
                 info,
                 kernel=name,
@@ -238,8 +324,9 @@ class CudaPreparedProfile:
                 registers=compiled.entries[entry].registers,
                 spill_bytes=compiled.entries[entry].spill_bytes,
                 shared_bytes=shared,
+                producers=self._producers(one),
             )
-            for name, compiled, entry, shared in kernels
+            for one, (name, compiled, entry, shared) in zip(in_turn, kernels, strict=True)
         ]
 
     def _kernel_of(self, implementation: Implementation) -> tuple[str, CompiledKernel, str, int]:
@@ -253,25 +340,10 @@ class CudaPreparedProfile:
         shared = SHARED_BYTES_LIMIT if recording else shared_bytes(config, self._case.head_dim)
         return name, attention.kernel.compiled, KERNEL, shared
 
-    def _launch(
-        self,
-        implementation: Implementation,
-        figures: Figures,
-        info: LaunchInfo,
-        *,
-        table: SpanTable = NO_SPANS,
-        verification: Verification = NOT_VERIFIED,
-    ) -> ProfileLaunch:
+    def _producers(self, implementation: Implementation) -> int:
+        """CTAs of an attention; SMs of what is more or other than one."""
         attention = self._attentions.get(implementation)
-        return ProfileLaunch(
-            case=self._case,
-            implementation=implementation,
-            producers=attention.kernel.ctas if attention else self._gpu.sm_count,
-            figures=figures,
-            table=table,
-            verification=verification,
-            launch=info,
-        )
+        return attention.kernel.ctas if attention else self._gpu.sm_count
 
     def _wait(self, implementation: Implementation, launches: int) -> None:
         synchronize(self._gpu.stream, self._timeout_s(launches), f"'{implementation}'")

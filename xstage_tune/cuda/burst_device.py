@@ -1,48 +1,66 @@
-"""The CUDA device of calibration: runs burst points on a GPU and has the owner verify what arrived."""
+"""Bursts on a GPU, whose arrival the owner verifies, and the copy engine beside them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from typing import Any
 
-from xstage_tune.base.fabric import StoreFlavour, StorePath
+from xstage_tune.base.fabric import StoreFlavour
 from xstage_tune.cuda.bursts import BurstKernels, BurstLauncher
 from xstage_tune.cuda.compiler import CompiledKernel
 from xstage_tune.cuda.destination import measure_copy_rate, ring_layout
 from xstage_tune.cuda.gpu import Gpu
 from xstage_tune.cuda.pattern import nonce
+from xstage_tune.cuda.sources import installed_sha256
 from xstage_tune.cuda.variants import bursts_variant
-from xstage_tune.launches.device import BurstPoint, BurstRun, CopyRate, DeviceDescription
+from xstage_tune.launches.bursts import BURSTS, COPY_RATES, BurstPoint, BurstRun, CopyProbe, CopyRate
+from xstage_tune.launches.device import LaunchInfo, Outcome
 
 
 class CudaBursts:
-    """One GPU of this process, as a :class:`~xstage_tune.launches.device.BurstDevice`."""
+    """Runs bursts, and measures the copy engine's rate, for a :class:`~xstage_tune.cuda.device.CudaDevice`.
+
+    Bursts are numbered as the store numbers its launches; a rate of the copy engine has no number.
+    """
+
+    kinds = (BURSTS, COPY_RATES)
 
     def __init__(self, gpu: Gpu) -> None:
+        kernels = installed_sha256(bursts_variant("st.v4").source)
+        #: The GPU and the kernels: times of others are not comparable.
+        self.identity = f"{gpu.device.name}, kernels {kernels[:12]}"
         self._gpu = gpu
         self._launcher = BurstLauncher(gpu.device, gpu.stream, gpu.shared_bytes)
         self._flavours: dict[StoreFlavour, tuple[BurstKernels, CompiledKernel]] = {}
 
-    def describe(self) -> DeviceDescription:
-        """Identity of the GPU, its driver and its links."""
-        return self._gpu.describe()
-
-    def label_launches(self, run_id: str) -> None:
-        """See :class:`~xstage_tune.launches.device.BurstDevice`."""
-        self._gpu.label_launches(run_id)
-
-    def copy_rate(self, path: StorePath) -> CopyRate:
-        """Rate of the copy engine into the destination of ``path``."""
-        return measure_copy_rate(path, self._gpu.destination(path), self._gpu.device, self._gpu.stream)
-
-    def run_bursts(self, points: Sequence[BurstPoint]) -> Iterator[BurstRun]:
-        """See :class:`~xstage_tune.launches.device.BurstDevice`."""
-        for point in points:
-            yield self._run_point(point)
+    def run(self, launches: Iterable[BurstPoint | CopyProbe]) -> Iterator[Outcome[Any, Any]]:
+        """See :class:`~xstage_tune.launches.device.Runner`."""
+        for launch in launches:
+            yield self._copy(launch) if isinstance(launch, CopyProbe) else self._run_point(launch)
 
     def close(self) -> None:
-        """Free all memory on all owners; safe to call twice."""
+        """Free the buffers that launches record into; safe to call twice."""
         self._launcher.close()
-        self._gpu.close()
+
+    def _copy(self, probe: CopyProbe) -> Outcome[CopyProbe, CopyRate]:
+        """Rate of the copy engine into the destination of a path."""
+        gpu = self._gpu
+        destination = gpu.destination(probe.path)
+        started_at, began_ns = datetime.now(UTC), time.perf_counter_ns()
+        rate = measure_copy_rate(probe.path, destination, gpu.device, gpu.stream)
+        info = LaunchInfo(
+            kernel="copy engine",
+            kernel_sha256="",
+            registers=0,
+            spill_bytes=0,
+            shared_bytes=0,
+            timer_tick_ns=0,
+            elapsed_ns=time.perf_counter_ns() - began_ns,
+            started_at=started_at.isoformat(timespec="microseconds"),
+        )
+        return Outcome(probe, rate, info)
 
     def _run_point(self, point: BurstPoint) -> BurstRun:
         destination = self._gpu.destination(point.path)
@@ -55,9 +73,10 @@ class CudaBursts:
             compiled=compiled,
             entry=f"{point.mode}_bursts",
             category=point.mode,
+            producers=point.producers,
         )
         verification = destination.verify(layout, table.lanes["issued"], launch_nonce)
-        return BurstRun(point, table, verification, info)
+        return Outcome(point, None, info, verification, table)
 
     def _kernels_of(self, flavour: StoreFlavour) -> tuple[BurstKernels, CompiledKernel]:
         if flavour not in self._flavours:

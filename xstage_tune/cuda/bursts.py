@@ -13,7 +13,7 @@ from xstage_tune.base.spans import LANE_DTYPE, RECORD_DTYPE, SpanTable, decode_r
 from xstage_tune.cuda.destination import Destination, RingLayout
 from xstage_tune.cuda.driver import launch, synchronize
 from xstage_tune.cuda.memory import GpuMemory
-from xstage_tune.launches.device import BurstPoint
+from xstage_tune.launches.bursts import BurstPoint
 
 THREADS = 256
 PIECE_BYTES = 4096

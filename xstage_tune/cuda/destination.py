@@ -18,7 +18,8 @@ from xstage_tune.cuda.extents import count_extent_mismatches
 from xstage_tune.cuda.memory import GpuMemory, PinnedMemory, enable_peer_access
 from xstage_tune.cuda.pattern import count_mismatches
 from xstage_tune.cuda.variants import VERIFY, VERIFY_EXTENTS, KernelVariant
-from xstage_tune.launches.device import BurstPoint, CopyRate, Verification
+from xstage_tune.launches.bursts import BurstPoint, CopyRate
+from xstage_tune.launches.device import Verification
 
 _VERIFY_TIMEOUT_S = 10.0
 _COPY_BYTES = 256 << 20

@@ -117,7 +117,7 @@ class Gpu:
         )
 
     def label_launches(self, run_id: str) -> None:
-        """See :class:`~xstage_tune.launches.device.BurstDevice`."""
+        """See :class:`~xstage_tune.launches.device.Device`."""
         self._label = run_id
         self._number = 0
 
@@ -166,6 +166,7 @@ class Gpu:
         compiled: CompiledKernel,
         entry: str,
         category: str,
+        producers: int,
         launches: int = 1,
     ) -> tuple[Outcome, LaunchInfo]:
         """Run a launch inside its NVTX range, with the GPU's state before and after.
@@ -175,6 +176,7 @@ class Gpu:
             kernel: name of the launch in results.
             entry: its entry in ``compiled``.
             category: of the range.
+            producers: SMs that take part.
             launches: how many of the run's launches this makes; the range has the first one's number.
         """
         number = self._number
@@ -199,6 +201,7 @@ class Gpu:
             started_at=started_at,
             before=before,
             after=self._monitor.state(),
+            producers=producers,
         )
 
     def close(self) -> None:

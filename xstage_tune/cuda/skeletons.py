@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any, Self
 
 import numpy as np
@@ -28,11 +28,12 @@ from xstage_tune.cuda.skeletons_result import (
     require_order,
     span_table,
 )
-from xstage_tune.cuda.sources import hash_sources, kernels_root, read_sources
+from xstage_tune.cuda.sources import installed_sha256
 from xstage_tune.cuda.variants import skeleton_variant
-from xstage_tune.families.kernel_device import EMULATION_ON
-from xstage_tune.launches.device import DeviceDescription, Verification
-from xstage_tune.launches.skeletons import Skeleton, SkeletonRun
+from xstage_tune.families.kernel_launch import EMULATION_ON
+from xstage_tune.launches.device import Outcome, Verification
+from xstage_tune.launches.skeleton_figures import figures_of
+from xstage_tune.launches.skeletons import SKELETONS, TOTALS, Skeleton, SkeletonRun
 
 #: What a launch may take: the recorder counts a lane's cycles in 32 bits, 2.1 s at 2 GHz.
 MOST_LAUNCH_NS = 2e9
@@ -44,7 +45,7 @@ _LEAST_BYTES = 4
 
 
 class CudaSkeletons:
-    """One GPU of this process, as a :class:`~xstage_tune.launches.skeletons.SkeletonDevice`.
+    """Runs skeletons for a :class:`~xstage_tune.cuda.device.CudaDevice`.
 
     Lane i of a skeleton of K SMs runs on the i-th of K SMs that are spread evenly over the GPU, as the drain
     model has it; with all SMs, on SM i.
@@ -53,9 +54,10 @@ class CudaSkeletons:
         most_launch_ns: what a launch may take before its waits give up.
     """
 
+    kinds = (SKELETONS,)
+
     def __init__(self, gpu: Gpu, most_launch_ns: float = MOST_LAUNCH_NS) -> None:
-        source = skeleton_variant("st.v4", listed=False).source
-        kernels = hash_sources(read_sources(source, kernels_root()))
+        kernels = installed_sha256(skeleton_variant("st.v4", listed=False).source)
         #: The GPU and the kernels: times of others are not comparable.
         self.identity = f"{EMULATION_ON}{gpu.device.name}, kernels {kernels[:12]}"
         self._gpu = gpu
@@ -66,25 +68,25 @@ class CudaSkeletons:
         self._local: Destination | None = None
         self._allowed: set[tuple[StoreFlavour, bool]] = set()
 
-    def describe(self) -> DeviceDescription:
-        """Identity of the GPU, its driver and its links."""
-        return self._gpu.describe()
+    def run(self, launches: Iterable[Skeleton]) -> Iterator[SkeletonRun]:
+        """See :class:`~xstage_tune.launches.device.Runner`.
 
-    def label_launches(self, run_id: str) -> None:
-        """See :class:`~xstage_tune.launches.skeletons.SkeletonDevice`."""
-        self._gpu.label_launches(run_id)
-
-    def run_skeletons(self, skeletons: Sequence[Skeleton]) -> Iterator[SkeletonRun]:
-        """See :class:`~xstage_tune.launches.skeletons.SkeletonDevice`."""
-        for skeleton in skeletons:
+        Raises:
+            UsageError: a skeleton does not fit the device (says how many staging slots would), a mainloop is
+                0, or longer than a launch may take.
+            DeviceError: the device cannot run one, or a wait inside it ran out (names CTA, role, tile,
+                expected and seen).
+            FindingError: the scheduler on the device took another order.
+        """
+        for skeleton in launches:
             yield self._run(skeleton)
 
     def close(self) -> None:
-        """Free all memory on all owners; safe to call twice."""
+        """Free what launches record into, and their local destination; safe to call twice."""
         if self._local is not None:
             self._local.close()
+            self._local = None
         self._control.close()
-        self._gpu.close()
 
     def _run(self, skeleton: Skeleton) -> SkeletonRun:
         target = Target(
@@ -112,20 +114,22 @@ class CudaSkeletons:
                 compiled=compiled,
                 entry="skeleton",
                 category="skeleton",
+                producers=plan.lanes,
             )
         require_order(recorded, plan)
         table = span_table(recorded, plan)
         ns_per_tick = table.ns_per_tick()
         totals = lane_totals(recorded, ns_per_tick)
         self._note_clock(recorded.lanes, ns_per_tick)
-        return SkeletonRun(
-            skeleton=skeleton,
-            table=table,
-            totals=totals,
+        makespan_ns = float(totals["finish_ns"].max())
+        return Outcome(
+            skeleton,
+            figures_of(skeleton.streams, table, totals, makespan_ns),
+            info,
+            self._verify(plan, remote, remote_rings, local_rings, launch_nonce),
+            table,
+            {TOTALS: totals},
             kept_fraction=float(np.mean(plan.kept)) if plan.kept.size else 1.0,
-            makespan_ns=float(totals["finish_ns"].max()),
-            verification=self._verify(plan, remote, remote_rings, local_rings, launch_nonce),
-            launch=info,
         )
 
     def _launch(

@@ -11,7 +11,7 @@ from xstage_tune.base.errors import DeviceError, FindingError
 from xstage_tune.base.spans import LANE_DTYPE, SPAN_DTYPE, SpanKind, SpanTable
 from xstage_tune.cuda.skeletons_layout import LANE_TOTALS, TILE_MOMENTS
 from xstage_tune.cuda.skeletons_plan import LaunchPlan
-from xstage_tune.launches.skeletons import LANE_TOTALS_DTYPE
+from xstage_tune.launches.skeleton_figures import LANE_TOTALS_DTYPE
 from xstage_tune.launches.streams import Ints
 
 MAINLOOP_ROLE = 0

@@ -1,21 +1,17 @@
-"""``--device`` as it is written, and the GPU that it names."""
+"""``--device`` as it is written: what each command takes, and what it falls back to."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import Literal, get_args
 
-from xstage_tune.base.errors import DeviceError, UsageError
+from xstage_tune.base.errors import UsageError
 
-if TYPE_CHECKING:
-    from xstage_tune.cuda.gpu import Gpu
-
-Kind = Literal["auto", "simulator", "cuda", "replay"]
+Kind = Literal["auto", "simulator", "cuda", "replay", "emulate"]
 
 _SPEC = re.compile(rf"(?P<kind>{'|'.join(get_args(Kind))})(:(?P<which>.+))?")
-_WITH_WHICH: tuple[Kind, ...] = ("cuda", "replay")
+_NUMBERED: tuple[Kind, ...] = ("cuda", "emulate")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,47 +22,55 @@ class DeviceSpec:
     which: str = ""
 
 
-def parse_device(spec: str, kinds: Collection[Kind], forms: str) -> DeviceSpec:
-    """``KIND``, or ``KIND:WHICH`` of what there are several of.
+@dataclass(frozen=True, slots=True)
+class DeviceUse:
+    """What a command does with ``--device``.
 
     Args:
-        kinds: that the command knows.
-        forms: all that the command takes, as its hint lists them.
-
-    Raises:
-        UsageError: another spec.
+        command: its name.
+        kinds: that it takes.
+        without_gpu: what can be done without a GPU, for hints.
+        not_yet: kinds that it takes only to say why they cannot run; no hint names them.
     """
-    match = _SPEC.fullmatch(spec)
-    kind = next((one for one in kinds if match and one == match["kind"]), None)
-    which = (match and match["which"]) or ""
-    if kind is None or (which and kind not in _WITH_WHICH):
-        raise UsageError(f"--device '{spec}' is unknown", f"use {forms}")
-    return DeviceSpec(kind, which)
+
+    command: str
+    kinds: tuple[Kind, ...]
+    without_gpu: str = ""
+    not_yet: tuple[Kind, ...] = ()
+
+    def parse(self, spec: str) -> DeviceSpec:
+        """``KIND``, or ``KIND:WHICH`` of what there are several of.
+
+        Raises:
+            UsageError: another spec.
+        """
+        match = _SPEC.fullmatch(spec)
+        kind = next((one for one in self.kinds if match and one == match["kind"]), None)
+        which = (match and match["which"]) or ""
+        if kind is None or (which and kind not in (*_NUMBERED, "replay")):
+            raise UsageError(f"--device '{spec}' is unknown", f"use {self._forms()}")
+        if kind in _NUMBERED and which and not which.isdecimal():
+            raise UsageError(f"--device '{spec}' names no GPU", f"use {kind}:N with N counted from 0")
+        return DeviceSpec(kind, which)
+
+    def _forms(self) -> str:
+        more = {"cuda": ("cuda:N",), "emulate": ("emulate:N",), "replay": ("replay:NAME", "replay:FILE")}
+        listed = [kind for kind in self.kinds if kind not in self.not_yet]
+        *others, last = (form for kind in listed for form in (kind, *more.get(kind, ())))
+        return f"{', '.join(others)} or {last}"
 
 
-def open_gpu(number: str, otherwise: str = "") -> Gpu:
-    """The GPU of that number, counted from 0; the first one where ``number`` is empty.
-
-    Args:
-        otherwise: what can be done without a GPU, for the hint.
-
-    Raises:
-        UsageError: it is no number.
-        DeviceError: there is no such GPU, or no packages to run it.
-    """
-    number = number or "0"
-    if not number.isdecimal():
-        raise UsageError(f"--device 'cuda:{number}' names no GPU", "use cuda:N with N counted from 0")
-    try:
-        # The CUDA packages are an extra: a machine without a GPU replays and simulates without them.
-        from xstage_tune.cuda.gpu import Gpu
-    except ImportError as error:
-        install = "pip install 'xstage-tune[cuda]'"
-        raise DeviceError(
-            f"the CUDA packages are not installed ({error.name})",
-            f"{install}; {otherwise}" if otherwise else install,
-        ) from None
-    try:
-        return Gpu.open(int(number))
-    except DeviceError as error:
-        raise DeviceError(error.message, otherwise or error.hint) from None
+CALIBRATE = DeviceUse("calibrate", ("auto", "cuda", "simulator", "replay"))
+EMULATE = DeviceUse(
+    "emulate",
+    ("auto", "cuda", "simulator", "replay"),
+    "--device simulator predicts the same from a calibrated platform; --device replay:FILE shows what ran",
+)
+PROFILE = DeviceUse(
+    "profile",
+    ("auto", "cuda", "replay"),
+    "--device replay:FILE shows a recorded run; emulate and audit predict without a GPU",
+)
+SEARCH = DeviceUse("search", ("auto", "simulator", "emulate", "cuda"), not_yet=("cuda",))
+#: Its checks run what a calibration does.
+DOCTOR = DeviceUse("calibrate", ("auto", "cuda", "replay"))

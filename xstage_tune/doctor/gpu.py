@@ -20,7 +20,8 @@ from xstage_tune.cuda.nvml import (
     driver_version,
 )
 from xstage_tune.doctor.report import Check
-from xstage_tune.launches.device import BurstDevice, BurstPoint, GpuState, throttling
+from xstage_tune.launches.bursts import BurstPoint
+from xstage_tune.launches.device import Device, GpuState, throttling
 
 #: Order in which a failure of one path explains that of the next.
 CHECKED_PATHS: tuple[StorePath, ...] = ("local", "host", "peer")
@@ -149,19 +150,19 @@ def _describe(status: PeerStatus) -> str:
     return ", ".join(f"{access} {answer or _UNKNOWN}" for access, answer in answers)
 
 
-def check_paths(device: BurstDevice) -> Iterator[Check]:
+def check_paths(device: Device) -> Iterator[Check]:
     """A small transfer over each path, compared by the memory's owner."""
     for path in CHECKED_PATHS:
         yield _path(device, path)
 
 
-def _path(device: BurstDevice, path: StorePath) -> Check:
+def _path(device: Device, path: StorePath) -> Check:
     name = f"path.{path}"
     point = BurstPoint(
         "periodic", path, "st.v4", producers=4, burst_bytes=4096, gap_ns=2_000, window_ns=200_000
     )
     try:
-        (run,) = device.run_bursts([point])
+        (run,) = device.run([point])
     except XStageError as error:
         if path == "peer" and "peer" not in device.describe().paths:
             return Check(name, "not-run", error.message, error.hint)

@@ -7,7 +7,6 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from xstage_tune.base.assets import data_dir
 from xstage_tune.base.errors import DeviceError, XStageError
 from xstage_tune.base.provenance import Software
 from xstage_tune.base.user_folders import nearest_existing
@@ -15,18 +14,14 @@ from xstage_tune.cuda.cache import cache_folder
 from xstage_tune.cuda.compiler import compile_kernel
 from xstage_tune.cuda.variants import VERIFY
 from xstage_tune.doctor.report import Check
-from xstage_tune.families.attention_a2a import recording as attention_recording
-from xstage_tune.families.attention_a2a.recording import PROFILE
 from xstage_tune.families.workload_files import list_workloads, load_workload
-from xstage_tune.launches import skeleton_recording
-from xstage_tune.launches.archive import Archive, ArchiveKind
-from xstage_tune.launches.burst_recording import CALIBRATION
-from xstage_tune.launches.launch_recording import Launch, LaunchManifest
-from xstage_tune.launches.skeleton_recording import EMULATION
+from xstage_tune.launches.recording import Recording, shipped_recordings
 from xstage_tune.platforms.loader import list_platforms, load_platform
 from xstage_tune.store.facade import Store
 from xstage_tune.store.location import resolve_location
 
+#: Checks of the recordings of each command.
+_RECORDINGS = {"calibrate": "recording", "emulate": "emulation", "profile": "profile"}
 _CUDA_PACKAGES = ("cuda-bindings", "cuda-core")
 _INSTALL_CUDA = "to run on a GPU: pip install 'xstage-tune[cuda]'"
 
@@ -124,69 +119,24 @@ def _profiles(name: str, found: Iterable[str], load: Callable[[str], object]) ->
     return Check(name, "ok", f"{len(names)} load")
 
 
-def shipped_recordings() -> list[str]:
-    """Names of the recordings that come with the tool."""
-    folder = data_dir("profiles") / "recordings"
-    return sorted(file.stem for file in folder.glob(f"*{CALIBRATION.suffix}"))
-
-
 def check_recordings() -> Iterator[Check]:
-    """Whether every run of every shipped calibration, emulation and profile run can be read."""
-    names = shipped_recordings()
-    if not names:
+    """Whether every launch of every shipped calibration, emulation and profile run can be read."""
+    if not shipped_recordings("calibrate"):
         yield Check("recordings", "warn", "none is shipped", "pip install --force-reinstall xstage-tune")
-    for name in names:
-        yield _recording(name, data_dir("profiles") / "recordings" / f"{name}{CALIBRATION.suffix}")
-    folder = data_dir("profiles") / "recordings"
-    for file in sorted(folder.glob(f"*{EMULATION.suffix}")):
-        yield _launches(f"emulation.{file.stem}", file, EMULATION, _read_skeleton)
-    for file in sorted(folder.glob(f"*{PROFILE.suffix}")):
-        yield _launches(f"profile.{file.stem}", file, PROFILE, _read_profiled)
+    for command, name in _RECORDINGS.items():
+        for file in shipped_recordings(command):
+            yield _recording(f"{name}.{file.stem}", file, command)
 
 
-def _launches(
-    name: str,
-    file: Path,
-    kind: ArchiveKind[LaunchManifest[Launch]],
-    read: Callable[[Archive[LaunchManifest[Launch]], int], object],
-) -> Check:
-    """Whether the recording is whole; ``read`` takes all that it keeps of one launch."""
+def _recording(name: str, file: Path, command: str) -> Check:
+    """Whether a recording is whole."""
     try:
-        recording = Archive(file, kind)
+        recording = Recording(file, command)
         launches = len(recording.manifest.launches)
         for number in range(launches):
-            read(recording, number)
+            recording.check(number)
         recording.close()
     except XStageError as error:
         return Check(name, "fail", error.message, error.hint)
     size = file.stat().st_size
     return Check(name, "ok", f"{launches} launches, {recording.manifest.identity}, {size} bytes, all whole")
-
-
-def _read_skeleton(
-    recording: Archive[LaunchManifest[skeleton_recording.RecordedLaunch]], number: int
-) -> None:
-    recording.table(number)
-    skeleton_recording.recorded_totals(recording, number)
-
-
-def _read_profiled(
-    recording: Archive[LaunchManifest[attention_recording.RecordedLaunch]], number: int
-) -> None:
-    if recording.manifest.launches[number].figures.what == "spans":
-        recording.table(number)
-
-
-def _recording(name: str, file: Path) -> Check:
-    try:
-        recording = Archive(file, CALIBRATION)
-        runs = len(recording.manifest.runs)
-        for number in range(runs):
-            recording.table(number)
-        recording.close()
-    except XStageError as error:
-        return Check(f"recording.{name}", "fail", error.message, error.hint)
-    device = recording.manifest.device.name
-    return Check(
-        f"recording.{name}", "ok", f"{runs} runs of {device}, {file.stat().st_size} bytes, all whole"
-    )

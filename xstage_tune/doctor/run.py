@@ -8,7 +8,8 @@ from pathlib import Path
 from xstage_tune.base.errors import DeviceError
 from xstage_tune.base.provenance import collect_software
 from xstage_tune.cuda.nvml import open_monitors
-from xstage_tune.devices.open_bursts import open_device
+from xstage_tune.devices.opener import open_cuda, open_replay
+from xstage_tune.devices.spec import DOCTOR
 from xstage_tune.doctor.gpu import CHECKED_PATHS, check_driver, check_gpus, check_paths
 from xstage_tune.doctor.machine import (
     check_compiler,
@@ -19,7 +20,7 @@ from xstage_tune.doctor.machine import (
     check_store,
 )
 from xstage_tune.doctor.report import Check, DoctorReport, guarded
-from xstage_tune.launches.device import BurstDevice, DeviceDescription
+from xstage_tune.launches.device import Device, DeviceDescription
 
 #: Architecture of the compile check where there is no GPU.
 _REFERENCE_ARCHITECTURE = "sm_90a"
@@ -62,11 +63,14 @@ def run_checks(
     return DoctorReport(device, runnable, commands, software, checks)
 
 
-def _open(spec: str) -> tuple[BurstDevice | None, DeviceDescription | None, Check]:
+def _open(spec: str) -> tuple[Device | None, DeviceDescription | None, Check]:
     """The GPU to check (None where ``spec`` gives none), its identity, and the check of its opening."""
     opened = None
     try:
-        opened = open_device("cuda" if spec == "auto" else spec, notify=lambda _: None)
+        asked = DOCTOR.parse(spec)
+        opened = (
+            open_replay(DOCTOR, asked.which) if asked.kind == "replay" else open_cuda(DOCTOR, asked.which)
+        )
         description = opened.describe()
     except DeviceError as error:
         if opened:

@@ -23,7 +23,7 @@ from xstage_tune.export.record import (
 from xstage_tune.families.binding import bind
 from xstage_tune.families.config import KernelConfig
 from xstage_tune.families.config_files import config_from_keys
-from xstage_tune.families.kernel_device import EMULATION_ON, OTHER_GPU
+from xstage_tune.families.kernel_launch import EMULATION_ON, OTHER_GPU
 from xstage_tune.platforms.schema import PlatformProfile
 from xstage_tune.search.journal import studied_platform, studied_workload
 from xstage_tune.search.result import SearchResult

@@ -10,6 +10,7 @@ from xstage_tune.base.errors import FindingError, UsageError
 from xstage_tune.base.fabric import StorePath
 from xstage_tune.families.binding import bind
 from xstage_tune.families.config import KernelConfig
+from xstage_tune.families.config_files import config_keys
 from xstage_tune.families.launch import GivenTimes
 from xstage_tune.families.workload import Workload
 from xstage_tune.launches.skeletons import Skeleton, SkeletonRun
@@ -71,6 +72,7 @@ def fused_skeleton(
         path=path,
         scheduling=launch.scheduling,
         completion_coupled=completion_coupled and remote,
+        config=config_keys(config),
     )
 
 
@@ -83,8 +85,8 @@ def require_verified(run: SkeletonRun) -> None:
     wrong, checked = run.verification.mismatched_bytes, run.verification.checked_bytes
     if wrong:
         raise FindingError(
-            f"{wrong} of {checked} bytes did not arrive on path '{run.skeleton.path}' "
-            f"({run.skeleton.label}, {run.skeleton.flavour})",
+            f"{wrong} of {checked} bytes did not arrive on path '{run.launch.path}' "
+            f"({run.launch.label}, {run.launch.flavour})",
             "xstage-tune doctor tests each path",
         )
 

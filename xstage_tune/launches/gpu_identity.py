@@ -25,6 +25,17 @@ def identity_of(device: DeviceDescription) -> GpuIdentity:
     )
 
 
+def link_of(gpu: GpuIdentity) -> dict[str, str | int | float]:
+    """The links of a GPU as a device describes them: what :func:`identity_of` reads."""
+    link: dict[str, str | int | float] = {}
+    if gpu.pcie is not None and gpu.pcie.generation is not None and gpu.pcie.count is not None:
+        link["pcie"] = f"Gen{gpu.pcie.generation} x{gpu.pcie.count}"
+    if gpu.nvlink is not None:
+        known = {"nvlink_generation": gpu.nvlink.generation, "nvlinks": gpu.nvlink.count}
+        link |= {key: value for key, value in known.items() if value is not None}
+    return link
+
+
 def gpu_link(generation: object, count: object) -> GpuLink | None:
     """A link as far as it is known; None where nothing of it is."""
     known = {"generation": generation, "count": count}

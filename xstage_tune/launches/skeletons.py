@@ -6,17 +6,26 @@ order, dependencies, destinations and stores, each mainloop replaced by a spin o
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import ceil
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import TypeAdapter
 
 from xstage_tune.base.fabric import StoreFlavour, StorePath
 from xstage_tune.base.spans import SpanTable
-from xstage_tune.launches.device import DeviceDescription, LaunchInfo, Verification
+from xstage_tune.launches.device import LaunchKind, Outcome
+from xstage_tune.launches.skeleton_figures import LANE_TOTALS_DTYPE, LaunchFigures
 from xstage_tune.launches.streams import Floats, Streams
+
+#: In the arrays of an outcome: ``[SMs]`` of LANE_TOTALS_DTYPE, over all tiles.
+TOTALS = "totals"
+#: Of one launch: about 100 kB.
+_MOST_RECORDED_SPANS = 12_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,23 +63,6 @@ class TileScheduling(Protocol):
         ...
 
 
-#: What one SM did in all, exact however few of its spans were kept; times in ns.
-LANE_TOTALS_DTYPE = np.dtype(
-    [
-        ("tiles", "<u4"),
-        ("remote_tiles", "<u4"),  # of them, those with remote bytes
-        ("mainloop_ns", "<f8"),
-        ("staging_stall_ns", "<f8"),
-        ("dependency_wait_ns", "<f8"),
-        ("issue_ns", "<f8"),  # T_RS of all tiles
-        ("remote_issue_ns", "<f8"),  # T_RS of the tiles with remote bytes
-        ("completion_ns", "<f8"),  # waits for visibility, after T_RS; completion-coupled only
-        ("signal_ns", "<f8"),  # from a tile's last local store accepted to its counter's being raised
-        ("finish_ns", "<f8"),  # from the common start until its last store is accepted
-    ]
-)
-
-
 @dataclass(frozen=True, slots=True)
 class Skeleton:
     """One launch.
@@ -85,6 +77,8 @@ class Skeleton:
         path: of the remote stores.
         scheduling: of a device that finds the order, that of ``streams``, by itself; None where it is listed.
         completion_coupled: the issue role waits until a tile's stores are visible to their owner.
+        config: keys of the kernel's config, and ``repeat``, how many launches of the label came before: these
+            are kept with the launch, and change nothing of it.
     """
 
     label: str
@@ -95,57 +89,116 @@ class Skeleton:
     path: StorePath
     scheduling: TileScheduling | None = None
     completion_coupled: bool = False
+    config: Mapping[str, Any] = field(default_factory=dict)
+    repeat: int = 0
+
+    @property
+    def kind(self) -> LaunchKind[Skeleton, LaunchFigures, SkeletonPoint]:
+        """See :class:`~xstage_tune.launches.device.Launch`."""
+        return SKELETONS
+
+
+#: Spans are MAINLOOP (the spin, without the waits: two spans where the slot is taken in the middle of it),
+#: STAGING_STALL, DEPENDENCY_WAIT (role 0) and ISSUE (T_RS: the issue role turns to a finished tile until its
+#: last store is accepted; role 1); ``index`` is the tile's place on its SM. A launch whose spans do not fit
+#: beside its slots keeps those of every so many tiles, evenly spread over each SM's order.
+SkeletonRun = Outcome[Skeleton, LaunchFigures]
 
 
 @dataclass(frozen=True, slots=True)
-class SkeletonRun:
-    """The outcome of one launch of a :class:`Skeleton`.
-
-    Spans are MAINLOOP (the spin, without the waits: two spans where the slot is taken in the middle of it),
-    STAGING_STALL, DEPENDENCY_WAIT (role 0) and ISSUE (T_RS: the issue role turns to a finished tile until its
-    last store is accepted; role 1); ``index`` is the tile's place on its SM. A launch whose spans do not fit
-    beside its slots keeps those of every so many tiles.
+class SkeletonPoint:
+    """A launched skeleton in the store.
 
     Args:
-        totals: ``[SMs]`` of :data:`LANE_TOTALS_DTYPE`, over all tiles.
-        kept_fraction: part of the tiles whose spans are in ``table``, evenly spread over each SM's order.
-        makespan_ns: from the common start until the last store of the last SM is accepted.
+        label: of the skeleton.
+        remote_tile_bytes: the most that one tile stores remotely.
+        config: keys of the kernel's config.
+        repeat: how many launches of the label came before.
+        kept_fraction: part of the tiles whose spans are kept.
     """
 
-    skeleton: Skeleton
-    table: SpanTable
-    totals: NDArray[np.void]
-    kept_fraction: float
-    makespan_ns: float
-    verification: Verification
-    launch: LaunchInfo
+    label: str
+    path: StorePath
+    flavour: StoreFlavour
+    producers: int
+    tiles: int
+    remote_bytes: int
+    remote_tile_bytes: int
+    staging_slots: int
+    completion_coupled: bool
+    config: dict[str, Any]
+    repeat: int
+    kept_fraction: float = 1.0
+    mode: Literal["skeleton"] = "skeleton"
+
+    @property
+    def burst_bytes(self) -> int:
+        """See :class:`~xstage_tune.launches.device.Point`."""
+        return self.remote_tile_bytes
+
+    @property
+    def gap_ns(self) -> int:
+        """See :class:`~xstage_tune.launches.device.Point`."""
+        return 0
 
 
-class SkeletonDevice(Protocol):
-    """Where skeletons run."""
+class _Skeletons(LaunchKind[Skeleton, LaunchFigures, SkeletonPoint]):
+    """Of the first launch of each skeleton a recording keeps a sample of the spans, of all the totals."""
 
-    #: What ran them, as results name it: times of different identities are never compared.
-    identity: str
+    name = "skeletons"
+    figures = TypeAdapter(LaunchFigures)
+    arrays: Mapping[str, np.dtype[Any]] = {TOTALS: LANE_TOTALS_DTYPE}
+    modes = ("skeleton",)
+    points = TypeAdapter(SkeletonPoint)
 
-    def describe(self) -> DeviceDescription:
-        """Identity of the device; cheap."""
-        ...
+    def keys(self, launch: Skeleton) -> dict[str, Any]:
+        return {"label": launch.label}
 
-    def label_launches(self, run_id: str) -> None:
-        """As :meth:`xstage_tune.launches.device.BurstDevice.label_launches`."""
-        ...
+    def sha256(self, launch: Skeleton) -> str:
+        """Of what is done on each SM, times to whole ns."""
+        streams = launch.streams
+        digest = hashlib.sha256(f"{launch.staging_slots} {launch.completion_coupled}".encode())
+        columns = (
+            streams.first, streams.mainloop_ns, streams.staging_ns, streams.remote_bytes,
+            streams.slot_offset_ns, streams.waits_on, launch.local_bytes,
+        )  # fmt: skip
+        for column in columns:
+            digest.update(np.rint(column).astype("<i8").tobytes())
+        return digest.hexdigest()
 
-    def run_skeletons(self, skeletons: Sequence[Skeleton]) -> Iterator[SkeletonRun]:
-        """Run the skeletons in order, yielding each as soon as it is measured.
+    def words(self, launch: Skeleton) -> str:
+        return launch.label
 
-        Raises:
-            UsageError: a skeleton does not fit the device (says how many staging slots would), a mainloop is
-                0, or longer than a launch may take.
-            DeviceError: the device cannot run one, or a wait inside it ran out (names CTA, role, tile,
-                expected and seen).
-        """
-        ...
+    def recorded_spans(self, outcome: SkeletonRun, before: int) -> SpanTable:
+        return sampled(outcome.table, 0 if before else _MOST_RECORDED_SPANS)
 
-    def close(self) -> None:
-        """Free what the device holds; safe to call twice."""
-        ...
+    def point(self, outcome: SkeletonRun) -> SkeletonPoint:
+        launch = outcome.launch
+        remote_bytes = launch.streams.remote_bytes
+        return SkeletonPoint(
+            label=launch.label,
+            path=launch.path,
+            flavour=launch.flavour,
+            producers=launch.streams.sms,
+            tiles=launch.streams.tiles,
+            remote_bytes=int(remote_bytes.sum()),
+            remote_tile_bytes=int(remote_bytes.max(initial=0.0)),
+            staging_slots=launch.staging_slots,
+            completion_coupled=launch.completion_coupled,
+            config=dict(launch.config),
+            repeat=launch.repeat,
+            kept_fraction=outcome.kept_fraction,
+        )
+
+
+SKELETONS = _Skeletons()
+
+
+def sampled(table: SpanTable, most_spans: int) -> SpanTable:
+    """All spans of lanes spread evenly, about ``most_spans`` in all; of the other lanes only the clocks."""
+    chosen = np.zeros(len(table.lanes), np.bool_)
+    if most_spans:
+        chosen[:: max(1, ceil(len(table.spans) / most_spans))] = True
+    lanes = table.lanes.copy()
+    lanes["recorded"][~chosen] = 0
+    return SpanTable(table.spans[chosen[table.spans["lane"]]], lanes)

@@ -1,8 +1,8 @@
 """Which platform a command rests on: one rule for all of them.
 
 The one that is named. Else the user's own calibrated profile, if there is exactly one that fits the GPU
-present and the path; a replayed recording counts only where nothing was measured. Else it must be named: a
-profile that nobody chose would answer for another machine.
+present and the path; a replayed recording counts only where nothing was measured, a simulation never. Else it
+must be named: a profile that nobody chose would answer for another machine.
 """
 
 from __future__ import annotations
@@ -63,14 +63,17 @@ def chosen_platform(
 
 
 def _own_platforms() -> dict[str, PlatformProfile]:
-    """The user's own by name; a file that does not load is none (``platforms list`` says what it lacks)."""
+    """The user's own by name, but for simulated ones; a file that does not load is none.
+
+    ``platforms list`` says what such a file lacks.
+    """
     found = {}
     for name in list_own_platforms():
         try:
             found[name] = load_platform(name)
         except UsageError:
             continue
-    return found
+    return {name: one for name, one in found.items() if not one.provenance.simulated}
 
 
 def _fits(profile: PlatformProfile, present: GpuIdentity | None, path: StorePath | None) -> bool:

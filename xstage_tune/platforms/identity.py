@@ -24,6 +24,9 @@ FormFactor = Literal["SXM", "PCIe", "NVL", "superchip"]
 #: ECC or confidential computing is on. Two GPUs of one chip differ by more: B200 and GB200 by 3.2%.
 MEMORY_TOLERANCE = 0.02
 
+#: What the UUID of a simulated GPU begins with.
+SIMULATED_UUID = "SIM-"
+
 #: What a driver writes between the name of a GPU and that of its slice.
 _SLICE = " MIG "
 

@@ -28,7 +28,7 @@ from xstage_tune.base.field_types import (
     Whole,
     refuse_problems,
 )
-from xstage_tune.platforms.identity import GpuIdentity
+from xstage_tune.platforms.identity import SIMULATED_UUID, GpuIdentity
 
 SCHEMA_VERSION: Literal[1] = 1
 
@@ -92,7 +92,7 @@ class Drain(Strict):
     ci95: Interval | None = Field(
         None, description="95% interval of R, in bytes/s, [low, high]", examples=[[373e9, 375e9]]
     )
-    # see devices.base.CopyRate
+    # see launches.bursts.CopyRate
     copy_engine_bytes_per_s: Positive | None = Field(
         None,
         description="What the copy engine reaches on the same path, in bytes/s: the most R can be",
@@ -427,6 +427,11 @@ class Provenance(Grown):
         description="Recording that was replayed in place of a measurement of this machine",
         examples=["h200-host"],
     )
+
+    @property
+    def simulated(self) -> bool:
+        """Whether a simulation was calibrated, in place of a GPU."""
+        return self.gpu_uuid.startswith(SIMULATED_UUID)
 
 
 class PlatformProfile(Strict):

@@ -12,6 +12,7 @@ from xstage_tune.base.spans import SpanKind, SpanTable
 from xstage_tune.experiments.emulation.cases import launch_of
 from xstage_tune.experiments.emulation.result import CaseResult, EmulationResult
 from xstage_tune.families.launch import FusedLaunch
+from xstage_tune.launches.skeletons import SKELETONS
 from xstage_tune.report.emulation_figure import distribution_figure, sweep_figure
 from xstage_tune.report.emulation_tables import emulation_tables
 from xstage_tune.report.figure import Floats, LanePanel, Plate
@@ -19,7 +20,7 @@ from xstage_tune.report.page import Block, render_page
 from xstage_tune.report.run_report import launches_table, run_table, run_words
 from xstage_tune.report.study_words import platform_words, workload_words
 from xstage_tune.report.timeline import Window, sm_lanes, span_bars, window_axis
-from xstage_tune.store.launches import SkeletonPoint, StoredLaunch
+from xstage_tune.store.launches import StoredLaunch
 from xstage_tune.store.models import Run
 
 _SHOWN_SMS = 3
@@ -75,11 +76,11 @@ def _first_tables(launches: Sequence[StoredLaunch]) -> dict[str, SpanTable]:
     """Spans of the first launch of each skeleton that has some."""
     tables: dict[str, SpanTable] = {}
     for launch in launches:
-        point = launch.point
-        if isinstance(point, SkeletonPoint) and point.label not in tables:
+        label = launch.point_as(SKELETONS).label
+        if label not in tables:
             table = launch.table()
             if len(table.spans):
-                tables[point.label] = table
+                tables[label] = table
     return tables
 
 

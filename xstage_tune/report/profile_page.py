@@ -7,13 +7,14 @@ from collections.abc import Iterator, Sequence
 from xstage_tune.base.number_format import duration, factor, percent
 from xstage_tune.experiments.timing.result import PointResult, ProfileResult
 from xstage_tune.families.attention_a2a.spans import tile_spans
+from xstage_tune.families.attention_a2a.timing import ATTENTIONS
 from xstage_tune.report.figure import Figure, Floats
 from xstage_tune.report.page import Block, render_page
 from xstage_tune.report.profile_figure import span_figure, sweep_figure
 from xstage_tune.report.profile_tables import point_tables, profile_tables
 from xstage_tune.report.run_report import launches_table, run_table, run_words
 from xstage_tune.report.study_words import platform_words, workload_words
-from xstage_tune.store.launches import ProfilePoint, StoredLaunch
+from xstage_tune.store.launches import StoredLaunch
 from xstage_tune.store.models import Run
 
 
@@ -91,8 +92,8 @@ def _spans_of(result: ProfileResult, launches: Sequence[StoredLaunch]) -> Figure
     issue_ns: dict[str, Floats] = {}
     q_loop_ns: dict[str, Floats] = {}
     for launch in launches:
-        point = launch.point
-        if not isinstance(point, ProfilePoint) or point.what != "spans":
+        point = launch.point_as(ATTENTIONS)
+        if point.what != "spans":
             continue
         remote = point.implementation == "fused"
         tiles = tile_spans(launch.table(), result.points[0].case, remote=remote)

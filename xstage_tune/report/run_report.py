@@ -76,9 +76,10 @@ def launches_table(launches: Sequence[StoredLaunch]) -> TableData:
     counts: Counter[tuple[str, ...]] = Counter()
     throttled: Counter[tuple[str, ...]] = Counter()
     for launch in launches:
-        point, info = launch.point, launch.info
+        info = launch.info
         key = (
-            point.mode, point.path, point.flavour, info.kernel, str(info.registers), f"{info.spill_bytes} B",
+            launch.mode, launch.path, launch.flavour, info.kernel, str(info.registers),
+            f"{info.spill_bytes} B",
         )  # fmt: skip
         counts[key] += 1
         throttled[key] += info.throttled

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
 from functools import cache, partial
 from typing import Any
 
@@ -13,14 +12,16 @@ from xstage_tune.base.spans import SpanTable
 from xstage_tune.experiments.emulation.cases import cases_of, launch_of
 from xstage_tune.experiments.emulation.request import request_from_keys
 from xstage_tune.families.attention_a2a.budget import WARPGROUP_ROWS
-from xstage_tune.launches.skeleton_recording import EMULATION
+from xstage_tune.families.attention_a2a.timing import ATTENTIONS
+from xstage_tune.launches.bursts import BURSTS
+from xstage_tune.launches.skeletons import SKELETONS
 from xstage_tune.report.simulated import Simulations
 from xstage_tune.report.span_names import TileKinds
 from xstage_tune.report.study_case import StudyCase
 from xstage_tune.report.trace_file import Counter, TracedLaunch
 from xstage_tune.simulator.traces import occupancy, pipeline_spans
 from xstage_tune.store.facade import Store
-from xstage_tune.store.launches import Point, ProfilePoint, SkeletonPoint, StoredLaunch
+from xstage_tune.store.launches import StoredLaunch
 from xstage_tune.store.models import Run
 
 _OCCUPANCY_SAMPLES = 4000
@@ -51,10 +52,10 @@ def traced_run(run: Run, launches: Sequence[StoredLaunch], only: int | None) -> 
             f"{launches[-1].sequence}",
             "leave out --launch to trace them all",
         )
-    recorded = [launch for launch in chosen if _records(launch.point)]
+    recorded = [launch for launch in chosen if _records(launch)]
     if not recorded:
         what = f"launch {only} of run" if only is not None else "run"
-        others = any(_records(launch.point) for launch in launches)
+        others = any(_records(launch) for launch in launches)
         raise UsageError(
             f"{what} {launches[0].run_id} recorded no spans: checks and timed replays do not",
             "leave out --launch to trace those that did" if others else "profile again",
@@ -87,7 +88,7 @@ def _emulated_tiles(run: Run) -> Callable[[StoredLaunch], TileKinds | None]:
     None for another kind of launch, of a request that this version does not read, and of other tiles than it
     would run: their spans keep the names of their kinds.
     """
-    if run.kind != EMULATION.command:
+    if run.kind != "emulate":
         return lambda _: None
     try:
         request = request_from_keys(run.parameters, f"run {run.id}")
@@ -106,8 +107,10 @@ def _emulated_tiles(run: Run) -> Callable[[StoredLaunch], TileKinds | None]:
         )
 
     def of_launch(launch: StoredLaunch) -> TileKinds | None:
-        point = launch.point
-        if not isinstance(point, SkeletonPoint) or (tiles := of_case(point.label)) is None:
+        if not launch.is_of(SKELETONS):
+            return None
+        point = launch.point_as(SKELETONS)
+        if (tiles := of_case(point.label)) is None:
             return None
         as_run = (tiles.first.size - 1, tiles.remote.size) == (point.producers, point.tiles)
         return tiles if as_run else None
@@ -116,9 +119,8 @@ def _emulated_tiles(run: Run) -> Callable[[StoredLaunch], TileKinds | None]:
 
 
 def _traced(launch: StoredLaunch, tiles_of: Callable[[StoredLaunch], TileKinds | None]) -> TracedLaunch:
-    point = launch.point
     args: dict[str, Any] = {
-        **asdict(point),
+        **launch.point,
         "launch": launch.sequence,
         "kernel": launch.info.kernel,
         "registers": launch.info.registers,
@@ -126,7 +128,7 @@ def _traced(launch: StoredLaunch, tiles_of: Callable[[StoredLaunch], TileKinds |
         **(launch.measured or {}),
     }
     return TracedLaunch(
-        name=_launch_name(point),
+        name=_launch_name(launch),
         args=args,
         spans=launch.span_count(),
         tables=partial(_tables, launch),
@@ -137,27 +139,31 @@ def _traced(launch: StoredLaunch, tiles_of: Callable[[StoredLaunch], TileKinds |
 
 def _lanes_per_cta(launch: StoredLaunch) -> int | None:
     """Of a profiled attention, whose warpgroups have lanes; of others roles do."""
-    if not isinstance(launch.point, ProfilePoint):
+    if not launch.is_of(ATTENTIONS):
         return None
-    keys = launch.point.config
+    keys = launch.point_as(ATTENTIONS).config
     # No more of the config than that: a run of another version of it is shown too.
     staged_rows = int(keys["block_m"]) // int(keys.get("kv_splits", 1))
     return staged_rows // WARPGROUP_ROWS
 
 
-def _launch_name(point: Point) -> str:
-    if isinstance(point, ProfilePoint):
-        case = f", {point.label}" if point.label else ""
-        return f"{point.implementation}{case}, {point.flavour} to {point.path}"
-    if isinstance(point, SkeletonPoint):
-        return f"{point.label}, repeat {point.repeat}, {point.flavour} to {point.path}"
+def _launch_name(launch: StoredLaunch) -> str:
+    stores = f"{launch.flavour} to {launch.path}"
+    if launch.is_of(ATTENTIONS):
+        attention = launch.point_as(ATTENTIONS)
+        case = f", {attention.label}" if attention.label else ""
+        return f"{attention.implementation}{case}, {stores}"
+    if launch.is_of(SKELETONS):
+        skeleton = launch.point_as(SKELETONS)
+        return f"{skeleton.label}, repeat {skeleton.repeat}, {stores}"
+    point = launch.point_as(BURSTS)
     size, gap = byte_count(point.burst_bytes), duration(point.gap_ns)
-    return f"{point.mode} {point.flavour} to {point.path}, K = {point.producers}, B = {size}, G = {gap}"
+    return f"{point.mode} {stores}, K = {point.producers}, B = {size}, G = {gap}"
 
 
-def _records(point: Point) -> bool:
+def _records(launch: StoredLaunch) -> bool:
     """Whether launches of its kind record spans: of a profiled attention only those that time nothing."""
-    return not isinstance(point, ProfilePoint) or point.what == "spans"
+    return not launch.is_of(ATTENTIONS) or launch.point_as(ATTENTIONS).what == "spans"
 
 
 def _tables(launch: StoredLaunch) -> Mapping[int, SpanTable]:

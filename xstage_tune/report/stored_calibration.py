@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, TypeVar
+
+from pydantic import TypeAdapter
 
 from xstage_tune.base.errors import FindingError, UsageError
 from xstage_tune.base.number_format import rate
 from xstage_tune.calibration.procedure import fit
-from xstage_tune.calibration.request import CalibrationRequest
+from xstage_tune.calibration.request import request_from_keys
 from xstage_tune.calibration.result import CalibrationResult, Finding
-from xstage_tune.launches.device import BurstRun, CopyRate, DeviceDescription
+from xstage_tune.launches.bursts import BURSTS, COPY_RATES, BurstRun
+from xstage_tune.launches.device import DeviceDescription, Outcome
 from xstage_tune.platforms.schema import PlatformProfile
 from xstage_tune.store.facade import Store
 from xstage_tune.store.launches import StoredLaunch
 from xstage_tune.store.models import Run
 
-Stored = TypeVar("Stored", CopyRate, DeviceDescription, CalibrationRequest)
+_DESCRIPTION = TypeAdapter(DeviceDescription)
 
 
 def rebuild_calibration(store: Store, run: Run) -> CalibrationResult:
@@ -35,16 +37,16 @@ def rebuild_calibration(store: Store, run: Run) -> CalibrationResult:
     if not launches:
         raise UsageError(f"run {run.id} has no spans: it is {run.status}", "calibrate again")
     concluded = {row.kind: row.payload for row in store.fits(run.id)}
-    if "copy-rate" not in concluded:
+    if COPY_RATES.name not in concluded:
         raise UsageError(
             f"run {run.id} has no rate of the copy engine: it is {run.status}", "calibrate again"
         )
     try:
         fitted = fit(
             _bursts(launches),
-            _from_json(CopyRate, concluded["copy-rate"]),
-            _from_json(DeviceDescription, run.environment.device),
-            _from_json(CalibrationRequest, run.parameters),
+            COPY_RATES.figures.validate_python(concluded[COPY_RATES.name]),
+            _DESCRIPTION.validate_python(run.environment.device),
+            request_from_keys(run.parameters, f"run {run.id}"),
         )
     except FindingError as error:
         raise FindingError(
@@ -60,7 +62,9 @@ def rebuild_calibration(store: Store, run: Run) -> CalibrationResult:
 
 def _bursts(launches: list[StoredLaunch]) -> Iterator[BurstRun]:
     """One at a time: the spans of a whole run are large."""
-    return (launch.burst_run() for launch in launches)
+    for launch in launches:
+        point = launch.point_as(BURSTS)
+        yield Outcome(point, None, launch.info, launch.verification, launch.table())
 
 
 def _unfinished(run: Run, launches: int) -> Finding:
@@ -79,11 +83,3 @@ def _changed(concluded: PlatformProfile, fitted: PlatformProfile) -> Iterator[Fi
             "the curves are of this fit",
             "calibrate again, or replay the run's recording",
         )
-
-
-def _from_json(kind: type[Stored], stored: dict[str, Any]) -> Stored:
-    """A flat dataclass from its JSON form, in which tuples became lists."""
-    values: dict[str, Any] = {
-        key: tuple(value) if isinstance(value, list) else value for key, value in stored.items()
-    }
-    return kind(**values)

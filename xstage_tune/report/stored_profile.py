@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from pydantic import TypeAdapter, ValidationError
-
 from xstage_tune.base.errors import UsageError
 from xstage_tune.experiments.timing.prediction import predict
+from xstage_tune.experiments.timing.procedure import LaunchResult
 from xstage_tune.experiments.timing.request import request_from_keys
-from xstage_tune.experiments.timing.result import Outcome, ProfileResult, conclude
-from xstage_tune.families.attention_a2a.timing import Figures
+from xstage_tune.experiments.timing.result import ProfileResult, conclude
+from xstage_tune.families.attention_a2a.timing import ATTENTIONS
 from xstage_tune.store.facade import Store
 from xstage_tune.store.kept_run import DEVICE_KEY
-from xstage_tune.store.launches import ProfilePoint, StoredLaunch
+from xstage_tune.store.launches import StoredLaunch
 from xstage_tune.store.models import Run
-
-_FIGURES: TypeAdapter[Figures] = TypeAdapter(Figures)
 
 
 def rebuild_profile(store: Store, run: Run) -> ProfileResult:
@@ -30,7 +27,7 @@ def rebuild_profile(store: Store, run: Run) -> ProfileResult:
     request = request_from_keys(run.parameters, f"run {run.id}")
     return conclude(
         request,
-        [_outcome(launch) for launch in launches],
+        [_result(launch) for launch in launches],
         {value: predict(request, value) for value in request.values()},
         run_id=run.id,
         device=run.parameters[DEVICE_KEY],
@@ -39,13 +36,6 @@ def rebuild_profile(store: Store, run: Run) -> ProfileResult:
     )
 
 
-def _outcome(launch: StoredLaunch) -> Outcome:
-    assert isinstance(launch.point, ProfilePoint)
-    try:
-        figures = _FIGURES.validate_python(launch.measured)
-    except ValidationError:
-        raise UsageError(
-            f"run {launch.run_id}, launch {launch.sequence}: its figures are of another version",
-            "profile again",
-        ) from None
-    return Outcome(launch.point.label, launch.point.implementation, figures, launch.verification)
+def _result(launch: StoredLaunch) -> LaunchResult:
+    point = launch.point_as(ATTENTIONS)
+    return LaunchResult(point.label, point.implementation, launch.figures_as(ATTENTIONS), launch.verification)

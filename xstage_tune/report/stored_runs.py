@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from xstage_tune.base.errors import UsageError
-from xstage_tune.families.attention_a2a.recording import PROFILE
-from xstage_tune.launches.burst_recording import CALIBRATION
-from xstage_tune.launches.skeleton_recording import EMULATION
 from xstage_tune.store.facade import Store
 from xstage_tune.store.models import Run
 
-_KINDS = (CALIBRATION.command, EMULATION.command, PROFILE.command)
+_KINDS = ("calibrate", "emulate", "profile")
 
 
 def find_reportable(store: Store, run_id: str) -> Run:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from xstage_tune.base.number_format import byte_count, counted, duration, percent, rate
 from xstage_tune.estimates.schedule import VISIBILITY_LATENCY
 from xstage_tune.families.binding import family_of
-from xstage_tune.families.kernel_device import EMULATION_ON
+from xstage_tune.families.kernel_launch import EMULATION_ON
 from xstage_tune.families.workload import Workload
 from xstage_tune.platforms import queries
 from xstage_tune.platforms.schema import PlatformProfile

@@ -37,7 +37,8 @@ from xstage_tune.base.number_format import duration
 from xstage_tune.base.progress import Progress, phase
 from xstage_tune.families.binding import bind
 from xstage_tune.families.config import KernelConfig
-from xstage_tune.families.kernel_device import KernelDevice, KernelRun
+from xstage_tune.families.kernel_launch import KernelRun
+from xstage_tune.launches.device import Device
 from xstage_tune.search.answer import SLOWER_MARGIN, choose_answer
 from xstage_tune.search.candidates import Candidates
 from xstage_tune.search.cuts import describe_cuts
@@ -68,18 +69,8 @@ _HOPELESS = 16
 _PROBES = 2
 
 
-class NoProgress:
-    """Progress that nobody sees."""
-
-    def planned(self, total: int) -> None:
-        """Not shown."""
-
-    def advance(self, label: str) -> None:
-        """Not shown."""
-
-
 def run_search(
-    request: SearchRequest, space: Space, device: KernelDevice, journal: Journal, progress: Progress
+    request: SearchRequest, space: Space, device: Device, journal: Journal, progress: Progress
 ) -> SearchResult:
     """Search ``space`` for the config with the least objective.
 
@@ -114,7 +105,7 @@ class _Search:
         self,
         request: SearchRequest,
         space: Space,
-        device: KernelDevice,
+        device: Device,
         journal: Journal,
         progress: Progress,
     ) -> None:
@@ -296,7 +287,8 @@ class _Search:
 
     def _run(self, index: int, repeats: int) -> KernelRun | Failure:
         config, least_ns = self._space.configs[index], self.candidates.least_latency_ns(index)
-        run = evaluate(self._device, self._request.workload, config, repeats, least_ns=least_ns)
+        workload, path = self._request.workload, self._request.platform.path
+        run = evaluate(self._device, workload, config, path, repeats, least_ns=least_ns)
         self._succeeded |= isinstance(run, KernelRun)
         return run
 

@@ -16,10 +16,12 @@ from math import isfinite
 from pathlib import Path
 
 from xstage_tune.base.errors import RunInterrupted, StoreError, XStageError
+from xstage_tune.base.fabric import StorePath
 from xstage_tune.base.number_format import duration
 from xstage_tune.families.config import KernelConfig
-from xstage_tune.families.kernel_device import KernelDevice, KernelRun
+from xstage_tune.families.kernel_launch import KernelRun, run_kernel
 from xstage_tune.families.workload import Workload
+from xstage_tune.launches.device import Device
 
 #: A latency below this part of its lower bound is taken for no time of this work. One that is below the bound
 #: but above this is kept: the bound rests on the platform's figures, which may be too low for the device.
@@ -42,18 +44,25 @@ class Failure:
 
 
 def evaluate(
-    device: KernelDevice, workload: Workload, config: KernelConfig, repeats: int, *, least_ns: float
+    device: Device,
+    workload: Workload,
+    config: KernelConfig,
+    path: StorePath,
+    repeats: int,
+    *,
+    least_ns: float,
 ) -> KernelRun | Failure:
     """Run a config ``repeats`` times.
 
     Args:
+        path: of the remote stores.
         least_ns: the lower bound of its latency, by which impossible times are told.
 
     Raises:
         RunInterrupted, StoreError: these are not of the config.
     """
     try:
-        run = device.run_kernel(workload, config, repeats)
+        run = run_kernel(device, workload, config, path, repeats)
     except (RunInterrupted, StoreError):
         raise
     except XStageError as error:

@@ -15,7 +15,7 @@ from xstage_tune.base.version import __version__
 from xstage_tune.devices.kernel_identity import kernel_sha256
 from xstage_tune.families.config import KernelConfig
 from xstage_tune.families.config_files import config_from_keys, config_keys
-from xstage_tune.families.kernel_device import EMULATION_ON
+from xstage_tune.families.kernel_launch import EMULATION_ON
 from xstage_tune.families.workload import Workload
 from xstage_tune.families.workload_files import workload_from_keys
 from xstage_tune.platforms.loader import load_platform

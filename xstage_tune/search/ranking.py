@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from xstage_tune.families.binding import bind
 from xstage_tune.families.config import KernelConfig
-from xstage_tune.families.kernel_device import Objective
+from xstage_tune.families.kernel_launch import Objective
 from xstage_tune.families.workload import Workload
 from xstage_tune.platforms.schema import PlatformProfile
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from xstage_tune.families.kernel_device import Objective
+from xstage_tune.families.kernel_launch import Objective
 from xstage_tune.families.workload import Workload
 from xstage_tune.platforms.schema import PlatformProfile
 from xstage_tune.search.sampling import SamplerName

@@ -14,14 +14,15 @@ from statistics import geometric_mean, median
 from typing import Any, cast
 
 from xstage_tune.base.errors import RunInterrupted
-from xstage_tune.base.progress import Progress
-from xstage_tune.families.kernel_device import KernelDevice, KernelRun
+from xstage_tune.base.progress import NoProgress, Progress
+from xstage_tune.families.kernel_launch import KernelRun
 from xstage_tune.families.megamoe.family import FAMILY
 from xstage_tune.families.megamoe.paper import PAPER_MOE_MODELS, PAPER_TOKENS_PER_RANK
 from xstage_tune.families.megamoe.workload import MoeWorkload, Precision, Routing
 from xstage_tune.families.workload_files import load_workload
+from xstage_tune.launches.device import Device
 from xstage_tune.platforms.schema import PlatformProfile
-from xstage_tune.search.driver import NoProgress, run_search
+from xstage_tune.search.driver import run_search
 from xstage_tune.search.evaluation import evaluate
 from xstage_tune.search.journal import begin_study
 from xstage_tune.search.request import SearchRequest
@@ -163,7 +164,7 @@ def paper_84_workloads() -> Iterator[tuple[str, str, MoeWorkload]]:
 
 
 def run_paper_84(
-    platform: PlatformProfile, device: KernelDevice, options: SuiteOptions, store: Store, progress: Progress
+    platform: PlatformProfile, device: Device, options: SuiteOptions, store: Store, progress: Progress
 ) -> SuiteResult:
     """Search every configuration, each as a study of the store.
 
@@ -211,11 +212,11 @@ def _row(
     routing: str,
     workload: MoeWorkload,
     platform: PlatformProfile,
-    device: KernelDevice,
+    device: Device,
     result: SearchResult,
 ) -> SuiteRow:
     config = FAMILY.bind(workload, platform).with_schedule("interleaved")
-    run = evaluate(device, workload, config, _REPEATS, least_ns=0.0)
+    run = evaluate(device, workload, config, platform.path, _REPEATS, least_ns=0.0)
     interleaved = Outcome(config, run.latency_ns, run.latency_ns) if isinstance(run, KernelRun) else None
     # A search of few trials may not have come to what the suite compares it with.
     evaluated = (*result.named, *(() if interleaved is None else (interleaved,)))

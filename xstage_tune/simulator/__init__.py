@@ -89,7 +89,8 @@ raised), and the path's two. Each role has at most one timer, kept in a winner t
 the end. Only counters can deadlock; the order modules argue why theirs do not, and a deadlock
 in a given order is reported with the tile that waits.
 
-``bursts`` runs the calibration microbenchmarks on the path alone; ``megamoe`` and ``attention`` turn a
+``device`` is the simulator as a device: ``bursts`` runs the calibration microbenchmarks on the path alone,
+``skeletons`` and ``fused_kernels`` run the pipeline; ``megamoe`` and ``attention`` turn a
 workload's tile order into streams for the pipeline; ``compute`` predicts tile times; ``traces`` turns
 a run into spans and time series. numba is imported here and nowhere else.
 """

@@ -1,12 +1,11 @@
-"""The simulator as a burst device: calibration runs on it unchanged."""
+"""Bursts on the event simulator: calibration runs on it unchanged."""
 
 from __future__ import annotations
 
 import hashlib
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,20 +13,15 @@ from numpy.typing import NDArray
 from xstage_tune.base.errors import DeviceError
 from xstage_tune.base.fabric import StorePath
 from xstage_tune.base.spans import SpanKind, SpanTable
-from xstage_tune.launches.device import (
-    BurstPoint,
-    BurstRun,
-    CopyRate,
-    DeviceDescription,
-    LaunchInfo,
-    Verification,
-)
+from xstage_tune.launches.bursts import BURSTS, COPY_RATES, BurstPoint, BurstRun, CopyProbe, CopyRate
+from xstage_tune.launches.device import Outcome
 from xstage_tune.launches.sm_ids import spread_sm_ids
 from xstage_tune.platforms.schema import PlatformProfile
 from xstage_tune.simulator import burst_kernel as kernel
 from xstage_tune.simulator.drain import DrainModel, drain_model
 from xstage_tune.simulator.fluid import new_fluid
 from xstage_tune.simulator.jit import run_compiled
+from xstage_tune.simulator.measuring import SIMULATOR, measure
 from xstage_tune.simulator.timers import new_timers
 from xstage_tune.simulator.traces import lane_rows, span_rows
 
@@ -108,45 +102,22 @@ def _doubled(records: kernel.BurstRecords) -> kernel.BurstRecords:
     return larger
 
 
-class SimulatorDevice:
-    """A calibrated platform, simulated.
+class SimulatedBursts:
+    """Runs bursts, and tells the copy engine's rate.
 
     Args:
         platform: whose (T0, R, Q) and arbitration to simulate; its path and ``local`` can be run.
         jitter: seeded disturbance of starts and spins; none by default.
     """
 
+    identity = SIMULATOR
+    kinds = (BURSTS, COPY_RATES)
+
     def __init__(self, platform: PlatformProfile, jitter: BurstJitter = NO_JITTER) -> None:
         self._platform = platform
         self._jitter = jitter
 
-    def describe(self) -> DeviceDescription:
-        """The simulated GPU; its ``uuid`` tells two profiles apart."""
-        gpu = self._platform.gpu
-        digest = hashlib.sha256(self._platform.model_dump_json().encode()).hexdigest()
-        return DeviceDescription(
-            kind="simulator",
-            name=f"simulation of {gpu.name} ({self._platform.name})",
-            uuid=f"SIM-{digest[:32]}",
-            architecture=gpu.architecture,
-            sm_count=gpu.sm_count,
-            l2_bytes=gpu.l2_bytes,
-            memory_bytes=0,
-            max_sm_clock_mhz=round(gpu.sm_clock_mhz),
-            driver="",
-            cuda="",
-            nvrtc="",
-            paths=(self._platform.path, "local"),
-        )
-
-    def copy_rate(self, path: StorePath) -> CopyRate:
-        """The copy engine's rate of the profile, else R, which it cannot be below."""
-        self._require_path(path)
-        drain = self._platform.drain
-        rate = drain.copy_engine_bytes_per_s or drain.bytes_per_s
-        return CopyRate(path, copy_bytes=0, samples_bytes_per_s=(rate,))
-
-    def run_bursts(self, points: Sequence[BurstPoint]) -> Iterator[BurstRun]:
+    def run(self, launches: Iterable[BurstPoint | CopyProbe]) -> Iterator[Outcome[Any, Any]]:
         """Simulate the points in order.
 
         Raises:
@@ -154,38 +125,43 @@ class SimulatorDevice:
                 number of producers that its idle SMs do not leave.
             UsageError: the profile lacks the T0 or Q of a point's flavour.
         """
-        for point in points:
-            yield self._run(point)
+        for launch in launches:
+            self._require_path(launch.path)
+            yield self._copied(launch) if isinstance(launch, CopyProbe) else self._run(launch)
 
     def close(self) -> None:
         """Nothing is held."""
 
+    def _copied(self, probe: CopyProbe) -> Outcome[CopyProbe, CopyRate]:
+        """The copy engine's rate of the profile, else R, which it cannot be below."""
+        drain = self._platform.drain
+        rate = drain.copy_engine_bytes_per_s or drain.bytes_per_s
+        figures = CopyRate(probe.path, copy_bytes=0, samples_bytes_per_s=(rate,))
+        figures, info = measure(lambda: figures, producers=0, kernel="the platform's copy engine")
+        return Outcome(probe, figures, info)
+
     def _run(self, point: BurstPoint) -> BurstRun:
-        self._require_path(point.path)
         sms = self._platform.gpu.sm_count
         if not 1 <= point.producers <= sms:
             raise DeviceError(f"{point.producers} producers asked for, {self._platform.name} has {sms} SMs")
-        started_at = datetime.now(UTC).isoformat()
-        clock = time.perf_counter_ns()
         sm_ids = _active_sms(point, sms)
-        drain = drain_model(
-            self._platform, producers=point.producers, flavour=point.flavour, sm_ids=sm_ids.tolist()
-        )
-        if point.path == "local":
-            drain = replace(drain, drain_bytes_per_s=np.inf, capacity_bytes=np.inf)
-        table = _table(simulate_bursts(point, drain, self._jitter), sm_ids)
-        launch = LaunchInfo(
+
+        def run() -> BurstTimes:
+            drain = drain_model(
+                self._platform, producers=point.producers, flavour=point.flavour, sm_ids=sm_ids.tolist()
+            )
+            if point.path == "local":
+                drain = replace(drain, drain_bytes_per_s=np.inf, capacity_bytes=np.inf)
+            return simulate_bursts(point, drain, self._jitter)
+
+        times, info = measure(
+            run,
+            producers=point.producers,
             kernel="simulated bursts",
-            kernel_sha256=hashlib.sha256(repr((self._platform, self._jitter)).encode()).hexdigest(),
-            registers=0,
-            spill_bytes=0,
-            shared_bytes=0,
-            timer_tick_ns=1,
-            elapsed_ns=time.perf_counter_ns() - clock,
-            started_at=started_at,
+            sha256=hashlib.sha256(repr((self._platform, self._jitter)).encode()).hexdigest(),
         )
         # There is no memory to check, so nothing is claimed to have been checked.
-        return BurstRun(point, table, Verification(checked_bytes=0, mismatched_bytes=0), launch)
+        return Outcome(point, None, info, table=_table(times, sm_ids))
 
     def _require_path(self, path: StorePath) -> None:
         own = self._platform.path

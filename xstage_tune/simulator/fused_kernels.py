@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from xstage_tune.families.binding import fused_launch
 from xstage_tune.families.config import KernelConfig
-from xstage_tune.families.kernel_device import KernelRun
+from xstage_tune.families.kernel_launch import KERNELS, KernelLaunch, KernelRun
 from xstage_tune.families.tile_times import local_store_bytes_per_ns
 from xstage_tune.families.workload import Workload
+from xstage_tune.launches.device import Outcome
 from xstage_tune.launches.streams import Floats, Streams
 from xstage_tune.platforms.latencies import COMPLETION_LATENCY_NS, RAISE_NS, SIGNAL_NS
 from xstage_tune.platforms.schema import PlatformProfile
 from xstage_tune.simulator.drain import DrainModel, drain_model
+from xstage_tune.simulator.measuring import SIMULATOR, measure, other_path
 from xstage_tune.simulator.pipeline import PipelineConfig, PipelineRun, simulate
 
 # CTAs of a launch begin up to a microsecond apart, which is what desynchronises them (seen on an H200).
@@ -67,12 +69,27 @@ class Launch:
 
 
 class SimulatedKernels:
-    """The simulator as a kernel device. Repeat i starts its CTAs by seed i: the same call, the same times."""
+    """Runs fused kernels. Repeat i starts its CTAs by seed i: the same call, the same times."""
+
+    identity = SIMULATOR
+    kinds = (KERNELS,)
 
     def __init__(self, platform: PlatformProfile) -> None:
         self._platform = platform
-        self.identity = "simulator"
         self._drain: Callable[[str], DrainModel] = lru_cache(maxsize=None)(self._drain_of)
+
+    def run(self, launches: Iterable[KernelLaunch]) -> Iterator[Outcome[KernelLaunch, KernelRun]]:
+        """Simulate the kernels in order; they store on the platform's path.
+
+        Raises:
+            UsageError: as :meth:`run_kernel`, or the platform was calibrated for another path.
+        """
+        for launch in launches:
+            if launch.path != self._platform.path:
+                raise other_path(self._platform, launch.path)
+            simulated = partial(self.run_kernel, launch.workload, launch.config, launch.repeats)
+            figures, info = measure(simulated, producers=self._platform.gpu.sm_count)
+            yield Outcome(launch, figures, info)
 
     def run_kernel(self, workload: Workload, config: KernelConfig, repeats: int = 1) -> KernelRun:
         """Simulate a config ``repeats`` times.

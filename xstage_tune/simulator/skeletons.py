@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from datetime import UTC, datetime
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
-from xstage_tune.base.errors import UsageError
 from xstage_tune.base.fabric import StoreFlavour
-from xstage_tune.launches.device import DeviceDescription, LaunchInfo, Verification
-from xstage_tune.launches.skeletons import LANE_TOTALS_DTYPE, Skeleton, SkeletonRun
+from xstage_tune.launches.device import Outcome
+from xstage_tune.launches.skeleton_figures import LANE_TOTALS_DTYPE, figures_of
+from xstage_tune.launches.skeletons import SKELETONS, TOTALS, Skeleton, SkeletonRun
 from xstage_tune.launches.streams import Floats, Streams
 from xstage_tune.platforms.latencies import COMPLETION_LATENCY_NS, RAISE_NS, SIGNAL_NS
 from xstage_tune.platforms.queries import issue_ns
 from xstage_tune.platforms.schema import PlatformProfile
 from xstage_tune.simulator.drain import drain_model
+from xstage_tune.simulator.measuring import SIMULATOR, measure, other_path
 from xstage_tune.simulator.pipeline import PipelineConfig, PipelineRun, simulate
 from xstage_tune.simulator.traces import pipeline_spans
 
@@ -35,70 +35,35 @@ _SLOTS_BEHIND_REGISTER_STORES = 2
 
 
 class SimulatedSkeletons:
-    """The simulator as a :class:`~xstage_tune.launches.skeletons.SkeletonDevice`.
+    """Runs skeletons.
 
     The n-th launch of one label starts its CTAs by seed ``seed + n``: the same calls, the same times, and
     repeat n of any two skeletons by the same draw.
     """
 
-    identity = "simulator"
+    identity = SIMULATOR
+    kinds = (SKELETONS,)
 
     def __init__(self, platform: PlatformProfile, *, seed: int = 0) -> None:
         self._platform = platform
         self._seed = seed
         self._launched: Counter[str] = Counter()
 
-    def describe(self) -> DeviceDescription:
-        """The platform's GPU, marked as simulated."""
-        gpu = self._platform.gpu
-        return DeviceDescription(
-            kind="simulator",
-            name=gpu.name,
-            uuid="",
-            architecture=gpu.architecture,
-            sm_count=gpu.sm_count,
-            l2_bytes=gpu.l2_bytes,
-            memory_bytes=0,
-            max_sm_clock_mhz=int(gpu.sm_clock_mhz),
-            driver="",
-            cuda="",
-            nvrtc="",
-            paths=(self._platform.path,),
-        )
-
-    def label_launches(self, run_id: str) -> None:
-        """Nothing to label: no kernel is launched."""
-
-    def run_skeletons(self, skeletons: Sequence[Skeleton]) -> Iterator[SkeletonRun]:
+    def run(self, launches: Iterable[Skeleton]) -> Iterator[SkeletonRun]:
         """Simulate the skeletons in order.
 
         Raises:
             UsageError: the platform was calibrated for another path or GPU, lacks T0 or Q of the flavour, or
                 the tile order deadlocks.
         """
-        for skeleton in skeletons:
-            began_at, began = datetime.now(UTC), time.perf_counter_ns()
+        for skeleton in launches:
             seed = self._seed + self._launched[skeleton.label]
             self._launched[skeleton.label] += 1
-            run = simulate_skeleton(skeleton, self._platform, seed=seed)
-            yield SkeletonRun(
-                skeleton=skeleton,
-                table=pipeline_spans(run),
-                totals=_totals(run, skeleton.completion_coupled),
-                kept_fraction=1.0,
-                makespan_ns=run.makespan_ns,
-                verification=Verification(checked_bytes=0, mismatched_bytes=0),
-                launch=LaunchInfo(
-                    kernel="simulator",
-                    kernel_sha256="",
-                    registers=0,
-                    spill_bytes=0,
-                    shared_bytes=0,
-                    timer_tick_ns=1,
-                    elapsed_ns=time.perf_counter_ns() - began,
-                    started_at=began_at.isoformat(timespec="microseconds"),
-                ),
-            )
+            simulated = partial(simulate_skeleton, skeleton, self._platform, seed=seed)
+            run, info = measure(simulated, producers=skeleton.streams.sms)
+            table, totals = pipeline_spans(run), _totals(run, skeleton.completion_coupled)
+            figures = figures_of(skeleton.streams, table, totals, run.makespan_ns)
+            yield Outcome(skeleton, figures, info, table=table, arrays={TOTALS: totals})
 
     def close(self) -> None:
         """Nothing is held."""
@@ -110,13 +75,10 @@ def simulate_skeleton(
     """One launch of a skeleton, from the platform's R, Q, T0 and ports alone.
 
     Raises:
-        UsageError: as :meth:`SimulatedSkeletons.run_skeletons`.
+        UsageError: as :meth:`SimulatedSkeletons.run`.
     """
     if skeleton.path != platform.path:
-        raise UsageError(
-            f"platform '{platform.name}' was calibrated for path '{platform.path}', not '{skeleton.path}'",
-            "choose its path, or a platform of this one: xstage-tune platforms list",
-        )
+        raise other_path(platform, skeleton.path)
     streams = skeleton.streams
     streams = replace(streams, mainloop_ns=streams.mainloop_ns + handover_ns(streams))
     local_ns = local_stores_ns(platform, skeleton.flavour, skeleton.local_bytes, streams.remote_bytes)

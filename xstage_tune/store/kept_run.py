@@ -2,33 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 from xstage_tune.base.errors import RunInterrupted
 from xstage_tune.base.fabric import StorePath
-from xstage_tune.launches.archive import ArchiveKind, ArchiveWriter, new_archive
-from xstage_tune.launches.device import DeviceDescription
-from xstage_tune.launches.launch_recording import Launch, LaunchManifest, new_manifest
+from xstage_tune.base.progress import Progress
+from xstage_tune.launches.device import Device, DeviceDescription, LaunchT, Outcome
+from xstage_tune.launches.recording import RecordingWriter, new_recording
 from xstage_tune.store.facade import Store
 from xstage_tune.store.runs import RunWriter
 
-Recording = TypeVar("Recording")
-
 #: Of the parameters of a run of :func:`kept_launches`: what ran it. The rest are the request's keys.
 DEVICE_KEY = "device"
-
-
-class KeptDevice(Protocol):
-    """What is kept of a device."""
-
-    identity: str
-
-    def describe(self) -> DeviceDescription: ...
-
-    def label_launches(self, run_id: str) -> None: ...
 
 
 class KeptRequest(Protocol):
@@ -43,63 +32,123 @@ class KeptRequest(Protocol):
     def keys(self) -> dict[str, Any]: ...
 
 
-@contextmanager
-def kept_run(
-    store: Store,
-    begun: AbstractContextManager[RunWriter],
-    recording: AbstractContextManager[Recording] | None,
-) -> Iterator[tuple[RunWriter, Recording | None]]:
-    """A block that writes a run of the store, and a recording, if any.
+class KeptDevice:
+    """A device of which every launch is kept before anyone sees its outcome.
 
     Args:
-        begun: the run, of :meth:`Store.begin_run`.
-
-    Raises:
-        RunInterrupted: the user stopped the block; what was measured is in the store.
+        device: labels its launches by the run, from the first one on.
+        progress: advanced by each launch.
     """
-    run = None
-    try:
-        with recording or nullcontext() as recorded, begun as run:
-            yield run, recorded
-    except KeyboardInterrupt:
-        raise _interrupted(run, store, recording_asked=recording is not None) from None
+
+    def __init__(
+        self, device: Device, run: RunWriter, recording: RecordingWriter | None, progress: Progress
+    ) -> None:
+        self._device, self._run = device, run
+        self._recording, self._progress = recording, progress
+        self._labelled = False
+        #: Launches beside which the GPU was slowed down.
+        self.throttled = 0
+
+    @property
+    def run_id(self) -> str:
+        """Of the run in the store."""
+        return self._run.id
+
+    @property
+    def identity(self) -> str:
+        """See :class:`~xstage_tune.launches.device.Device`."""
+        return self._device.identity
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """See :class:`~xstage_tune.launches.device.Device`."""
+        return self._device.kinds
+
+    def describe(self) -> DeviceDescription:
+        """See :class:`~xstage_tune.launches.device.Device`."""
+        return self._device.describe()
+
+    def label_launches(self, run_id: str) -> None:
+        """See :class:`~xstage_tune.launches.device.Device`."""
+        self._device.label_launches(run_id)
+
+    def run(self, launches: Iterable[LaunchT]) -> Iterator[Outcome[LaunchT, Any]]:
+        """See :class:`~xstage_tune.launches.device.Device`.
+
+        Raises:
+            StoreError: the database failed.
+            UsageError: the recording cannot be written.
+        """
+        if not self._labelled:
+            self._device.label_launches(self._run.id)
+            self._labelled = True
+        for outcome in self._device.run(launches):
+            self._keep(outcome)
+            yield outcome
+
+    def add_fit(self, kind: str, payload: dict[str, Any]) -> None:
+        """Keep what was concluded from the run.
+
+        Raises:
+            StoreError: the payload is not JSON, or the database failed.
+        """
+        self._run.add_fit(kind, payload)
+
+    def close(self) -> None:
+        """Nothing is held: whoever opened the device closes it."""
+
+    def _keep(self, outcome: Outcome[Any, Any]) -> None:
+        kind = outcome.launch.kind
+        if kind.modes:
+            self._run.add_launch(self._run.launches, outcome)
+        else:
+            self._run.add_fit(kind.name, asdict(outcome.figures))
+        if self._recording is not None:
+            self._recording.keep(outcome)
+        self.throttled += outcome.info.throttled
+        self._progress.advance(kind.words(outcome.launch))
 
 
 @contextmanager
 def kept_launches(
-    device: KeptDevice,
+    device: Device,
     request: KeptRequest,
     store: Store,
-    kind: ArchiveKind[LaunchManifest[Launch]],
+    command: str,
     *,
     argv: Sequence[str],
+    progress: Progress,
     record: Path | None,
     force: bool,
-) -> Iterator[tuple[RunWriter, ArchiveWriter[LaunchManifest[Launch]] | None]]:
-    """A :func:`kept_run` of the command that ``kind`` names; the device labels its launches by it.
+) -> Iterator[KeptDevice]:
+    """A block that makes a run of a command, with the device that keeps it.
 
     Args:
         record: file to record to.
         force: whether ``record`` may replace a file.
 
     Raises:
-        RunInterrupted: as :func:`kept_run`.
+        RunInterrupted: the user stopped the block; what was measured is in the store.
         UsageError: the file exists and ``force`` is off, or cannot be written.
     """
     description, keys = device.describe(), request.keys()
-    manifest = new_manifest(description, device.identity, keys)
-    recording = new_archive(record, kind, manifest, force=force) if record is not None else None
+    recording = (
+        new_recording(record, command, description, device.identity, keys, force=force) if record else None
+    )
     begun = store.begin_run(
-        kind=kind.command,
+        kind=command,
         argv=argv,
         device=description,
         seed=request.seed,
         parameters={**keys, DEVICE_KEY: device.identity},
         path=request.path,
     )
-    with kept_run(store, begun, recording) as (run, recorded):
-        device.label_launches(run.id)
-        yield run, recorded
+    run = None
+    try:
+        with recording or nullcontext() as recorded, begun as run:
+            yield KeptDevice(device, run, recorded, progress)
+    except KeyboardInterrupt:
+        raise _interrupted(run, store, recording_asked=recording is not None) from None
 
 
 def _interrupted(run: RunWriter | None, store: Store, *, recording_asked: bool) -> RunInterrupted:

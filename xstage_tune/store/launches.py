@@ -4,138 +4,50 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import TypeAdapter, ValidationError
 from sqlalchemy import func, select
 
 from xstage_tune.base import chunks
 from xstage_tune.base.chunks import ChunkError
-from xstage_tune.base.errors import StoreError
-from xstage_tune.base.fabric import StoreFlavour, StorePath
+from xstage_tune.base.errors import StoreError, UsageError
 from xstage_tune.base.spans import SpanTable
-from xstage_tune.families.attention_a2a.budget import staged_rows
-from xstage_tune.families.attention_a2a.timing import STORE_LOCALLY, Implementation, ProfileLaunch
-from xstage_tune.families.config_files import config_keys
-from xstage_tune.launches.device import BurstPoint, BurstRun, GpuState, LaunchInfo, Verification
-from xstage_tune.launches.skeletons import SkeletonRun
+from xstage_tune.launches.device import (
+    FiguresT,
+    GpuState,
+    LaunchInfo,
+    LaunchKind,
+    Outcome,
+    Point,
+    PointT,
+    Verification,
+)
 from xstage_tune.store.database import Database
 from xstage_tune.store.models import Chunk, Launch
+
+Read = TypeVar("Read")
 
 _DECODERS = {chunks.SPAN_CODEC: chunks.decode_spans, chunks.LANE_CODEC: chunks.decode_lanes}
 
 
 @dataclass(frozen=True, slots=True)
-class SkeletonPoint:
-    """What a launch of a skeleton was asked to do.
-
-    Args:
-        label: of the skeleton.
-        remote_tile_bytes: the most that one tile stores remotely.
-        config: keys of the kernel's config.
-        repeat: how many launches of the label came before.
-        kept_fraction: part of the tiles whose spans are kept.
-    """
-
-    label: str
-    path: StorePath
-    flavour: StoreFlavour
-    producers: int
-    tiles: int
-    remote_bytes: int
-    remote_tile_bytes: int
-    staging_slots: int
-    completion_coupled: bool
-    config: dict[str, Any]
-    repeat: int
-    kept_fraction: float = 1.0
-    mode: Literal["skeleton"] = "skeleton"
-
-
-def skeleton_point(run: SkeletonRun, config: dict[str, Any], repeat: int) -> SkeletonPoint:
-    """The point of a launched skeleton."""
-    skeleton = run.skeleton
-    remote_bytes = skeleton.streams.remote_bytes
-    return SkeletonPoint(
-        label=skeleton.label,
-        path=skeleton.path,
-        flavour=skeleton.flavour,
-        producers=skeleton.streams.sms,
-        tiles=skeleton.streams.tiles,
-        remote_bytes=int(remote_bytes.sum()),
-        remote_tile_bytes=int(remote_bytes.max(initial=0.0)),
-        staging_slots=skeleton.staging_slots,
-        completion_coupled=skeleton.completion_coupled,
-        config=config,
-        repeat=repeat,
-        kept_fraction=run.kept_fraction,
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class ProfilePoint:
-    """What a launch of a profiled attention was asked to do.
-
-    Args:
-        label: of the case; empty for a run's only one.
-        what: kind of the launch, as its figures name it.
-        producers: CTAs of the attention, SMs of an All-to-All.
-        remote_tile_bytes: that a CTA of the fused kernel stores of an output tile; 0 where none has remote
-            bytes.
-        config: keys of the attention's config.
-    """
-
-    label: str
-    implementation: Implementation
-    what: Literal["check", "replay", "spans"]
-    path: StorePath
-    flavour: StoreFlavour
-    producers: int
-    tokens: int
-    heads: int
-    head_dim: int
-    ranks: int
-    remote_ranks: int
-    remote_bytes: int
-    remote_tile_bytes: int
-    config: dict[str, Any]
-    mode: Literal["profile"] = "profile"
-
-
-Point = BurstPoint | SkeletonPoint | ProfilePoint
-
-
-def profile_point(done: ProfileLaunch) -> ProfilePoint:
-    """The point of a launch of a profiled attention."""
-    case = done.case
-    remote = 0 if done.implementation in STORE_LOCALLY else case.remote_bytes
-    rows = min(staged_rows(case.config), case.tokens)
-    return ProfilePoint(
-        label=case.label,
-        implementation=done.implementation,
-        what=done.figures.what,
-        path=case.path if remote else "local",
-        flavour=case.config.store_flavour,
-        producers=done.producers,
-        tokens=case.tokens,
-        heads=case.heads,
-        head_dim=case.head_dim,
-        ranks=case.ranks,
-        remote_ranks=case.remote_ranks,
-        remote_bytes=remote,
-        remote_tile_bytes=case.output_bytes // case.tokens // case.heads * rows if remote else 0,
-        config=config_keys(case.config),
-    )
-
-
-@dataclass(frozen=True, slots=True)
 class StoredLaunch:
-    """One launch of a run; its spans are read, and checked, when they are asked for."""
+    """One launch of a run; its spans are read, and checked, when they are asked for.
+
+    Args:
+        point: what was asked, as its kind writes it; see :meth:`point_as`.
+        measured: figures as their kind writes them; None where all is in the spans.
+    """
 
     run_id: str
     sequence: int
-    point: Point
+    mode: str
+    path: str
+    flavour: str
+    point: dict[str, Any]
     measured: dict[str, Any] | None
     verification: Verification
     info: LaunchInfo
@@ -179,18 +91,39 @@ class StoredLaunch:
             )
         return SpanTable(*(decode_chunk(found[kind], f"{place}, {kind}") for kind in ("spans", "lanes")))
 
-    def burst_run(self, rank: int = 0) -> BurstRun:
-        """A launch of bursts as the device returned it.
+    def is_of(self, kind: LaunchKind[Any, Any, Any]) -> bool:
+        """Whether it is a launch of that kind."""
+        return self.mode in kind.modes
+
+    def point_as(self, kind: LaunchKind[Any, Any, PointT]) -> PointT:
+        """What was asked.
 
         Raises:
-            ChunkError, StoreError: as :meth:`table`; or the launch was of no bursts.
+            StoreError: it is a launch of another kind.
+            UsageError: it is of a version that this one does not read.
         """
-        if not isinstance(self.point, BurstPoint):
-            place = launch_place(self.run_id, self.sequence, rank)
+        if not self.is_of(kind):
+            place = launch_place(self.run_id, self.sequence, 0)
             raise StoreError(
-                f"store {self.database.location}: {place} is of a {self.point.mode}, not of bursts"
+                f"store {self.database.location}: {place} is of mode '{self.mode}', not of {kind.name}"
             )
-        return BurstRun(self.point, self.table(rank), self.verification, self.info)
+        return self._read(kind.points, self.point, "its keys")
+
+    def figures_as(self, kind: LaunchKind[Any, FiguresT, Any]) -> FiguresT:
+        """What was measured.
+
+        Raises:
+            UsageError: it is of a version that this one does not read.
+        """
+        return self._read(kind.figures, self.measured, "its figures")
+
+    def _read(self, adapter: TypeAdapter[Read], stored: dict[str, Any] | None, what: str) -> Read:
+        try:
+            return adapter.validate_python(stored)
+        except ValidationError:
+            raise UsageError(
+                f"run {self.run_id}, launch {self.sequence}: {what} are of another version", "measure again"
+            ) from None
 
 
 def launch_place(run_id: str, sequence: int, rank: int) -> str:
@@ -198,65 +131,42 @@ def launch_place(run_id: str, sequence: int, rank: int) -> str:
     return f"run {run_id}, launch {sequence}, rank {rank}"
 
 
-def launch_row(run_id: str, sequence: int, burst: BurstRun) -> Launch:
-    """The row of one launch of bursts, without its chunks."""
+def launch_row(run_id: str, sequence: int, outcome: Outcome[Any, Any]) -> Launch:
+    """The row of one launch, without its chunks."""
+    kind = outcome.launch.kind
+    point: Point = kind.point(outcome)
+    info, verification = outcome.info, outcome.verification
     return Launch(
         run_id=run_id,
         sequence=sequence,
-        burst_bytes=burst.point.burst_bytes,
-        gap_ns=burst.point.gap_ns,
-        **_launch_values(burst.point, burst.launch, burst.verification),
+        mode=point.mode,
+        path=point.path,
+        flavour=point.flavour,
+        producers=info.producers,
+        burst_bytes=point.burst_bytes,
+        gap_ns=point.gap_ns,
+        point=point_values(outcome),
+        measured=asdict(outcome.figures) if outcome.figures is not None else None,
+        kernel=info.kernel,
+        kernel_sha256=info.kernel_sha256,
+        registers=info.registers,
+        spill_bytes=info.spill_bytes,
+        shared_bytes=info.shared_bytes,
+        timer_tick_ns=info.timer_tick_ns,
+        elapsed_ns=info.elapsed_ns,
+        started_at=info.started_at,
+        gpu_before=asdict(info.before) if info.before else None,
+        gpu_after=asdict(info.after) if info.after else None,
+        checked_bytes=verification.checked_bytes,
+        mismatched_bytes=verification.mismatched_bytes,
     )
 
 
-def skeleton_row(
-    run_id: str, sequence: int, run: SkeletonRun, point: SkeletonPoint, measured: dict[str, Any]
-) -> Launch:
-    """The row of one launch of a skeleton, without its chunks; its gaps are many, so it has none."""
-    return Launch(
-        run_id=run_id,
-        sequence=sequence,
-        burst_bytes=point.remote_tile_bytes,
-        gap_ns=0,
-        measured=measured,
-        **_launch_values(point, run.launch, run.verification),
-    )
-
-
-def profile_row(run_id: str, sequence: int, done: ProfileLaunch) -> Launch:
-    """The row of one launch of a profiled attention, without its chunks."""
-    point = profile_point(done)
-    return Launch(
-        run_id=run_id,
-        sequence=sequence,
-        burst_bytes=point.remote_tile_bytes,
-        gap_ns=0,
-        measured=asdict(done.figures),
-        **_launch_values(point, done.launch, done.verification),
-    )
-
-
-def _launch_values(point: Point, info: LaunchInfo, verification: Verification) -> dict[str, Any]:
-    """The columns that launches of every kind fill alike."""
-    return {
-        "mode": point.mode,
-        "path": point.path,
-        "flavour": point.flavour,
-        "producers": point.producers,
-        "point": point_values(point),
-        "kernel": info.kernel,
-        "kernel_sha256": info.kernel_sha256,
-        "registers": info.registers,
-        "spill_bytes": info.spill_bytes,
-        "shared_bytes": info.shared_bytes,
-        "timer_tick_ns": info.timer_tick_ns,
-        "elapsed_ns": info.elapsed_ns,
-        "started_at": info.started_at,
-        "gpu_before": asdict(info.before) if info.before else None,
-        "gpu_after": asdict(info.after) if info.after else None,
-        "checked_bytes": verification.checked_bytes,
-        "mismatched_bytes": verification.mismatched_bytes,
-    }
+def point_values(outcome: Outcome[Any, Any]) -> dict[str, Any]:
+    """The point of a launch as the store keeps it, in JSON's types."""
+    kind = outcome.launch.kind
+    values: dict[str, Any] = kind.points.dump_python(kind.point(outcome), mode="json")
+    return values
 
 
 def stored_launch(row: Launch, database: Database) -> StoredLaunch:
@@ -272,32 +182,22 @@ def stored_launch(row: Launch, database: Database) -> StoredLaunch:
         started_at=row.started_at,
         before=_gpu_state(row.gpu_before),
         after=_gpu_state(row.gpu_after),
+        producers=row.producers,
     )
     verification = Verification(row.checked_bytes, row.mismatched_bytes)
     return StoredLaunch(
         run_id=row.run_id,
         sequence=row.sequence,
-        point=_point(row.point),
+        mode=row.mode,
+        path=row.path,
+        flavour=row.flavour,
+        point=row.point,
         measured=row.measured,
         verification=verification,
         info=info,
         launch_id=row.id,
         database=database,
     )
-
-
-def point_values(point: Point) -> dict[str, Any]:
-    """A point as the store keeps it, in JSON's types."""
-    values = asdict(point)
-    return {**values, "idle_sms": list(point.idle_sms)} if isinstance(point, BurstPoint) else values
-
-
-def _point(stored: dict[str, Any]) -> Point:
-    if stored["mode"] == "skeleton":
-        return SkeletonPoint(**stored)
-    if stored["mode"] == "profile":
-        return ProfilePoint(**stored)
-    return BurstPoint(**{**stored, "idle_sms": tuple(stored.get("idle_sms", ()))})
 
 
 def chunk_rows(table: SpanTable, rank: int) -> list[Chunk]:

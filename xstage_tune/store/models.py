@@ -150,7 +150,7 @@ class Launch(Base):
     producers: Mapped[int]
     burst_bytes: Mapped[int]
     gap_ns: Mapped[int]
-    point: Mapped[dict[str, Any]]  # the whole BurstPoint, or SkeletonPoint
+    point: Mapped[dict[str, Any]]  # what was asked, as the launch's kind writes it
     kernel: Mapped[str]
     kernel_sha256: Mapped[str]
     registers: Mapped[int]
@@ -163,7 +163,7 @@ class Launch(Base):
     gpu_after: Mapped[dict[str, Any] | None]
     checked_bytes: Mapped[int]
     mismatched_bytes: Mapped[int]
-    measured: Mapped[dict[str, Any] | None]  # a skeleton's figures; a burst's are in its spans
+    measured: Mapped[dict[str, Any] | None]  # figures of the launch's kind; a burst's are in its spans
 
 
 class Chunk(Base):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -15,18 +15,9 @@ from xstage_tune.base.interrupts import stopped_by
 from xstage_tune.base.provenance import git_state
 from xstage_tune.base.spans import SpanTable
 from xstage_tune.base.version import __version__
-from xstage_tune.families.attention_a2a.timing import ProfileLaunch
-from xstage_tune.launches.device import BurstRun, DeviceDescription
-from xstage_tune.launches.skeletons import SkeletonRun
+from xstage_tune.launches.device import DeviceDescription, Outcome
 from xstage_tune.store.database import Database
-from xstage_tune.store.launches import (
-    SkeletonPoint,
-    chunk_rows,
-    launch_row,
-    point_values,
-    profile_row,
-    skeleton_row,
-)
+from xstage_tune.store.launches import chunk_rows, launch_row, point_values
 from xstage_tune.store.models import Environment, Fit, Launch, Run
 from xstage_tune.store.process import current_process, has_ended
 from xstage_tune.store.provenance import environment_values, new_id, utc_now
@@ -41,8 +32,10 @@ class RunWriter:
         #: Launches kept so far.
         self.launches = 0
 
-    def add_launch(self, sequence: int, burst: BurstRun, rank: int = 0) -> None:
-        """Keep one launch. Further ranks of a launch add their spans to the first one's row.
+    def add_launch(self, sequence: int, outcome: Outcome[Any, Any], rank: int = 0) -> None:
+        """Keep one launch, its figures and its spans, in one transaction.
+
+        Further ranks of a launch add their spans to the first one's row.
 
         Raises:
             StoreError: this rank of the launch is there already, ``sequence`` is another point's,
@@ -53,33 +46,15 @@ class RunWriter:
             launch = self._launch(session, sequence)
             added = launch is None
             if launch is None:
-                launch = launch_row(self.id, sequence, burst)
+                launch = launch_row(self.id, sequence, outcome)
                 session.add(launch)
                 session.flush()
-            elif launch.point != point_values(burst.point):
+            elif launch.point != point_values(outcome):
                 raise StoreError(f"run {self.id}: launch {sequence} was of another point")
-            _add_chunks(session, launch, burst.table, rank)
+            _add_chunks(session, launch, outcome.table, rank)
             return added
 
         self.launches += self._database.write(add)
-
-    def add_skeleton(
-        self, sequence: int, run: SkeletonRun, point: SkeletonPoint, measured: dict[str, Any]
-    ) -> None:
-        """Keep one launch of a skeleton, its spans and its figures, in one transaction.
-
-        Raises:
-            StoreError: the launch is there already, or the database failed.
-        """
-        self._add(lambda: skeleton_row(self.id, sequence, run, point, measured), run.table)
-
-    def add_profile(self, sequence: int, done: ProfileLaunch) -> None:
-        """Keep one launch of a profiled attention, its figures and its spans, in one transaction.
-
-        Raises:
-            StoreError: the launch is there already, or the database failed.
-        """
-        self._add(lambda: profile_row(self.id, sequence, done), done.table)
 
     def add_fit(self, kind: str, payload: dict[str, Any]) -> None:
         """Keep what was concluded from the run.
@@ -89,15 +64,6 @@ class RunWriter:
         """
         values = {"run_id": self.id, "kind": kind, "created_at": utc_now(), "payload": payload}
         self._database.write(lambda session: session.add(Fit(**values)))
-
-    def _add(self, new_row: Callable[[], Launch], table: SpanTable) -> None:
-        def add(session: Session) -> None:
-            session.add(launch := new_row())
-            session.flush()
-            _add_chunks(session, launch, table, rank=0)
-
-        self._database.write(add)
-        self.launches += 1
 
     def _launch(self, session: Session, sequence: int) -> Launch | None:
         return session.scalar(select(Launch).where(Launch.run_id == self.id, Launch.sequence == sequence))

@@ -20,7 +20,7 @@ from xstage_tune.experiments.emulation.cases import EmulationCase
 from xstage_tune.experiments.emulation.request import EmulationRequest
 from xstage_tune.families.binding import bind
 from xstage_tune.families.launch import GivenTimes
-from xstage_tune.launches.skeleton_figures import LaunchFigures, figures_of
+from xstage_tune.launches.skeleton_figures import LaunchFigures
 from xstage_tune.launches.skeletons import Skeleton
 from xstage_tune.model import burst_gap
 from xstage_tune.platforms.rooms import shared_room_bytes
@@ -72,8 +72,8 @@ def simulated(skeleton: Skeleton, platform: PlatformProfile, seed: int) -> tuple
     Raises:
         UsageError: the platform lacks T0 or Q of the flavour.
     """
-    device = SimulatedSkeletons(platform, seed=seed)
-    return tuple(figures_of(run) for run in device.run_skeletons([skeleton] * _LAUNCHES))
+    simulator = SimulatedSkeletons(platform, seed=seed)
+    return tuple(run.figures for run in simulator.run([skeleton] * _LAUNCHES))
 
 
 def as_kernel_ns(case: EmulationCase, request: EmulationRequest) -> float | None:

@@ -20,7 +20,7 @@ from xstage_tune.experiments.emulation.prediction import (
 from xstage_tune.experiments.emulation.request import EmulationRequest
 from xstage_tune.families.config_files import config_keys
 from xstage_tune.launches.skeleton_figures import LaunchFigures, median_of
-from xstage_tune.simulator.skeletons import SimulatedSkeletons
+from xstage_tune.simulator.measuring import SIMULATOR
 
 _PERCENT = 100.0
 #: Of a time in ns, beyond which a difference is rounding.
@@ -208,7 +208,7 @@ def conclude(
     Raises:
         UsageError: the platform lacks what the predictions need.
     """
-    emulated = device != SimulatedSkeletons.identity
+    emulated = device != SIMULATOR
     results = []
     for case in cases_of(request):
         measured = tuple(launches.get(case.label, ()))

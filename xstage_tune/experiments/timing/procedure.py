@@ -8,44 +8,44 @@ compared likewise, with what it records.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
-from contextlib import closing
-from typing import Protocol
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
-from xstage_tune.base.errors import FindingError
+from xstage_tune.base.progress import Progress
 from xstage_tune.experiments.launch_order import balanced, rotated
 from xstage_tune.experiments.timing.comparison import COMPARED, block
 from xstage_tune.experiments.timing.request import ProfileRequest
-from xstage_tune.families.attention_a2a.check import TOLERANCE
+from xstage_tune.families.attention_a2a.check import require_right
 from xstage_tune.families.attention_a2a.timing import (
     IMPLEMENTATIONS,
     RECORDING,
-    CheckFigures,
+    AttentionLaunch,
+    Figures,
     Implementation,
     ProfileCase,
-    ProfileDevice,
-    ProfileLaunch,
+    replays,
 )
-from xstage_tune.launches.device import Verification
+from xstage_tune.launches.device import Device, Verification
 from xstage_tune.launches.requirements import require_device
 
 
-class ProfileObserver(Protocol):
-    """Told of everything as it happens, so that launches can be kept and progress shown."""
+@dataclass(frozen=True, slots=True)
+class LaunchResult:
+    """One launch's figures, without its spans: what a conclusion rests on."""
 
-    def planned(self, total_launches: int) -> None:
-        """How many there will be."""
-        ...
-
-    def done(self, launch: ProfileLaunch) -> None:
-        """One was made. Called for every one before anything is concluded from it."""
-        ...
+    label: str
+    implementation: Implementation
+    figures: Figures
+    verification: Verification
 
 
-def profile(device: ProfileDevice, request: ProfileRequest, observer: ProfileObserver) -> None:
+def profile(device: Device, request: ProfileRequest, progress: Progress) -> list[LaunchResult]:
     """Check, time and record all implementations of all cases of a request.
 
     Nothing is timed before every output was found right.
+
+    Args:
+        progress: told how many launches there are.
 
     Raises:
         UsageError: a case does not fit the kernel, the device or the platform.
@@ -53,35 +53,33 @@ def profile(device: ProfileDevice, request: ProfileRequest, observer: ProfileObs
         FindingError: an output is wrong.
     """
     require_device(device.describe(), request.platform, request.path, force=bool(request.other_gpu))
-    cases = [request.case_at(value) for value in request.values()]
     order = replay_order(request)
-    each = len(IMPLEMENTATIONS) + sum(map(len, order)) + len(RECORDING)
-    observer.planned(each * len(cases))
-    for case in cases:
-        with closing(profile_case(device, case, order)) as launches:
-            for launch in launches:
-                observer.done(launch)
-                require_right(launch)
+    launches = [
+        launch for value in request.values() for launch in case_launches(request.case_at(value), order)
+    ]
+    progress.planned(len(launches))
+    results = []
+    for outcome in device.run(launches):
+        require_right(outcome)
+        launch = outcome.launch
+        results.append(
+            LaunchResult(launch.case.label, launch.implementation, outcome.figures, outcome.verification)
+        )
+    return results
 
 
-def profile_case(
-    device: ProfileDevice, case: ProfileCase, order: Sequence[Sequence[Implementation]]
-) -> Generator[ProfileLaunch, None, None]:
-    """The launches of one case, each as soon as it was made.
+def case_launches(case: ProfileCase, order: Sequence[Sequence[Implementation]]) -> Iterator[AttentionLaunch]:
+    """The launches of one case.
 
     Args:
         order: of the replays; each entry of what runs in turn.
-
-    Raises:
-        UsageError, DeviceError: as :func:`profile`.
     """
-    with closing(device.prepare(case)) as prepared:
-        for implementation in IMPLEMENTATIONS:
-            yield prepared.check(implementation)
-        for in_turn in order:
-            yield from prepared.replay(in_turn)
-        for implementation in RECORDING:
-            yield prepared.record(implementation)
+    for implementation in IMPLEMENTATIONS:
+        yield AttentionLaunch(case, implementation, "check")
+    for in_turn in order:
+        yield from replays(case, in_turn)
+    for implementation in RECORDING:
+        yield AttentionLaunch(case, implementation, "spans")
 
 
 def replay_order(request: ProfileRequest) -> Sequence[Sequence[Implementation]]:
@@ -99,36 +97,3 @@ def replay_order(request: ProfileRequest) -> Sequence[Sequence[Implementation]]:
         if request.replays != "balanced":
             order += [block(compared[index]) for index in rotated(len(compared), repeat)]
     return order
-
-
-def require_right(checked: ProfileLaunch) -> None:
-    """Refuse a check that found a wrong output; other launches pass.
-
-    Raises:
-        FindingError: says which implementation's, and where.
-    """
-    figures, found = checked.figures, checked.verification
-    if not isinstance(figures, CheckFigures):
-        return
-    wrong = complaint(figures, found)
-    if not wrong:
-        return
-    case = checked.case
-    of = f"{case.config.label}{f', {case.label}' if case.label else ''}"
-    raise FindingError(
-        f"the output of {checked.implementation} is wrong ({of}): {wrong}; "
-        f"{found.mismatched_bytes:,} of {found.checked_bytes:,} bytes",
-        "do not use this kernel; xstage-tune doctor tests each path",
-    )
-
-
-def complaint(figures: CheckFigures, found: Verification) -> str:
-    """What is wrong with a checked output; empty where nothing is."""
-    if figures.place:
-        return figures.place
-    if not found.checked_bytes:
-        return "nothing was checked"
-    if found.mismatched_bytes:
-        return "bytes differ"
-    error = figures.relative_error
-    return "" if error is None or error <= TOLERANCE else f"relative error {error:.3g} against fp32"

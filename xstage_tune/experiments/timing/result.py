@@ -11,14 +11,14 @@ from xstage_tune.base.medians import median_interval95, median_or_none
 from xstage_tune.experiments.emulation.result import error_pct
 from xstage_tune.experiments.timing.comparison import Comparisons, alone_and_compared, within_repeats
 from xstage_tune.experiments.timing.prediction import Prediction
-from xstage_tune.experiments.timing.procedure import complaint, replay_order
+from xstage_tune.experiments.timing.procedure import LaunchResult, replay_order
 from xstage_tune.experiments.timing.request import ProfileRequest
+from xstage_tune.families.attention_a2a.check import complaint
 from xstage_tune.families.attention_a2a.timing import (
     IMPLEMENTATIONS,
     RECORDING,
     SERIAL,
     CheckFigures,
-    Figures,
     Implementation,
     ProfileCase,
     ReplayFigures,
@@ -31,16 +31,6 @@ from xstage_tune.model.checks import NS_PER_S
 _TERA = 1e12
 #: E_res at or below this part of T_FA counts as none.
 NO_RESIDUAL = 0.02
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """One launch's figures, without its spans: what a conclusion rests on."""
-
-    label: str
-    implementation: Implementation
-    figures: Figures
-    verification: Verification
 
 
 @dataclass(frozen=True, slots=True)
@@ -364,7 +354,7 @@ class ProfileResult:
 
 def conclude(
     request: ProfileRequest,
-    outcomes: Sequence[Outcome],
+    outcomes: Sequence[LaunchResult],
     predictions: Mapping[int | None, Prediction | None],
     *,
     run_id: str,
@@ -394,7 +384,7 @@ def conclude(
 def _point(
     value: int | None,
     case: ProfileCase,
-    own: Sequence[Outcome],
+    own: Sequence[LaunchResult],
     request: ProfileRequest,
     prediction: Prediction | None,
 ) -> PointResult:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from xstage_tune.families.attention_a2a.timing import CheckFigures
+from xstage_tune.base.errors import FindingError
+from xstage_tune.families.attention_a2a.timing import AttentionOutcome, CheckFigures
 from xstage_tune.launches.device import Verification
 
 Bits = NDArray[np.uint16]
@@ -100,6 +101,39 @@ def check_equal(output: Bits, expected: Bits, rows_per_rank: int) -> tuple[Check
             what = f"{bits:#06x}, not {int(expected[token, head, element]):#06x}"
         place = _place(token, head, f"element {element} is {what}", token // rows_per_rank)
     return CheckFigures(None, place), Verification(output.nbytes, wrong * _BITS_BYTES)
+
+
+def require_right(checked: AttentionOutcome) -> None:
+    """Refuse a check that found a wrong output; other launches pass.
+
+    Raises:
+        FindingError: says which implementation's, and where.
+    """
+    figures, found = checked.figures, checked.verification
+    if not isinstance(figures, CheckFigures):
+        return
+    wrong = complaint(figures, found)
+    if not wrong:
+        return
+    case = checked.launch.case
+    of = f"{case.config.label}{f', {case.label}' if case.label else ''}"
+    raise FindingError(
+        f"the output of {checked.launch.implementation} is wrong ({of}): {wrong}; "
+        f"{found.mismatched_bytes:,} of {found.checked_bytes:,} bytes",
+        "do not use this kernel; xstage-tune doctor tests each path",
+    )
+
+
+def complaint(figures: CheckFigures, found: Verification) -> str:
+    """What is wrong with a checked output; empty where nothing is."""
+    if figures.place:
+        return figures.place
+    if not found.checked_bytes:
+        return "nothing was checked"
+    if found.mismatched_bytes:
+        return "bytes differ"
+    error = figures.relative_error
+    return "" if error is None or error <= TOLERANCE else f"relative error {error:.3g} against fp32"
 
 
 def _place(token: int, head: int, what: str, rank: int | None = None) -> str:

@@ -1,22 +1,25 @@
-"""The seam where an attention and its All-to-All are timed: a case in; checks, replays and spans out."""
+"""Launches of an attention and its All-to-All: a case in; checks, replays and spans out."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal, Protocol
+from dataclasses import dataclass, fields
+from typing import Annotated, Any, Literal
 
-import numpy as np
+from pydantic import Field, TypeAdapter
 
 from xstage_tune.base.errors import UsageError
-from xstage_tune.base.fabric import StorePath
+from xstage_tune.base.fabric import StoreFlavour, StorePath
 from xstage_tune.base.field_types import Count, Positive
-from xstage_tune.base.spans import LANE_DTYPE, SPAN_DTYPE, SpanTable
+from xstage_tune.families.attention_a2a.budget import staged_rows
 from xstage_tune.families.attention_a2a.config import AttentionConfig
 from xstage_tune.families.attention_a2a.ownership import first_token, rows_per_rank
 from xstage_tune.families.attention_a2a.workload import AttentionWorkload
+from xstage_tune.families.config_files import config_keys
 from xstage_tune.families.workload_fields import OUTPUT_BYTES
-from xstage_tune.launches.device import DeviceDescription, LaunchInfo, Verification
+from xstage_tune.launches.device import LaunchKind, Outcome
 
 #: ``attention``: the fused kernel with one local destination, T_FA. ``all-to-all``: the direct stores alone.
 #: ``serial-direct``, ``serial-copy``, ``serial-permute``: the attention, then the All-to-All by direct stores
@@ -33,6 +36,7 @@ Implementation = Literal[
     "attention-recording",
     "fused-recording",
 ]
+What = Literal["check", "replay", "spans"]
 SERIAL: tuple[Implementation, ...] = ("serial-direct", "serial-copy", "serial-permute")
 #: Those that leave spans off.
 IMPLEMENTATIONS: tuple[Implementation, ...] = ("attention", "all-to-all", *SERIAL, "fused")
@@ -194,91 +198,132 @@ class SpanFigures:
 Figures = CheckFigures | ReplayFigures | SpanFigures
 
 
-#: Of launches that record none.
-NO_SPANS = SpanTable(np.empty(0, SPAN_DTYPE), np.empty(0, LANE_DTYPE))
-#: Of launches whose output nobody reads.
-NOT_VERIFIED = Verification(checked_bytes=0, mismatched_bytes=0)
-
-
 @dataclass(frozen=True, slots=True)
-class ProfileLaunch:
-    """One thing that was done with an implementation of a case.
+class AttentionLaunch:
+    """One thing that is done with an implementation of a case.
+
+    ``check``: run once on poisoned buffers and compare the output; the attention's own comes first, since the
+    others' have to equal it. ``replay``: one place of a timing of implementations that run in turn, over and
+    over, without a pause; the launches of all places are asked for one behind the other. ``spans``: those of
+    the last of some launches of the recording variant of an implementation of :data:`RECORDING`, after a
+    rest, so that clocks are those of neither the replays nor the other recording.
 
     Args:
-        producers: CTAs of the attention, SMs of an All-to-All.
-        verification: of a check; nothing else is verified.
-        table: spans of a recording launch; otherwise empty.
+        in_turn, place: of a replay: which implementations run in turn, and which of them this times.
     """
 
     case: ProfileCase
     implementation: Implementation
+    what: What
+    in_turn: tuple[Implementation, ...] = ()
+    place: int = 0
+
+    @property
+    def kind(self) -> LaunchKind[AttentionLaunch, Figures, AttentionPoint]:
+        """See :class:`~xstage_tune.launches.device.Launch`."""
+        return ATTENTIONS
+
+
+AttentionOutcome = Outcome[AttentionLaunch, Figures]
+
+
+def replays(case: ProfileCase, in_turn: Sequence[Implementation]) -> tuple[AttentionLaunch, ...]:
+    """The launches that time implementations in turn."""
+    turns = tuple(in_turn)
+    return tuple(AttentionLaunch(case, one, "replay", turns, place) for place, one in enumerate(turns))
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionPoint:
+    """A launch of a profiled attention in the store.
+
+    Args:
+        label: of the case; empty for a run's only one.
+        what: kind of the launch, as its figures name it.
+        producers: CTAs of the attention, SMs of an All-to-All.
+        remote_tile_bytes: that a CTA of the fused kernel stores of an output tile; 0 where none has remote
+            bytes.
+        config: keys of the attention's config.
+    """
+
+    label: str
+    implementation: Implementation
+    what: What
+    path: StorePath
+    flavour: StoreFlavour
     producers: int
-    figures: Figures
-    table: SpanTable
-    verification: Verification
-    launch: LaunchInfo
+    tokens: int
+    heads: int
+    head_dim: int
+    ranks: int
+    remote_ranks: int
+    remote_bytes: int
+    remote_tile_bytes: int
+    config: dict[str, Any]
+    mode: Literal["profile"] = "profile"
+
+    @property
+    def burst_bytes(self) -> int:
+        """See :class:`~xstage_tune.launches.device.Point`."""
+        return self.remote_tile_bytes
+
+    @property
+    def gap_ns(self) -> int:
+        """See :class:`~xstage_tune.launches.device.Point`."""
+        return 0
 
 
-class PreparedProfile(Protocol):
-    """A case with its kernels and memory, on a device."""
+class _Attentions(LaunchKind[AttentionLaunch, Figures, AttentionPoint]):
+    name = "attentions"
+    figures: TypeAdapter[Figures] = TypeAdapter(Annotated[Figures, Field(discriminator="what")])
+    modes = ("profile",)
+    points = TypeAdapter(AttentionPoint)
 
-    def check(self, implementation: Implementation) -> ProfileLaunch:
-        """Run once on poisoned buffers and compare the output; ``attention`` first.
+    def keys(self, launch: AttentionLaunch) -> dict[str, Any]:
+        return {
+            "label": launch.case.label,
+            "implementation": launch.implementation,
+            "what": launch.what,
+        }
 
-        Raises:
-            DeviceError: the launch failed.
-        """
-        ...
+    def sha256(self, launch: AttentionLaunch) -> str:
+        return case_sha256(launch.case)
 
-    def replay(self, in_turn: Sequence[Implementation]) -> Sequence[ProfileLaunch]:
-        """Time graphs of implementations that run in turn, over and over, without a pause.
+    def words(self, launch: AttentionLaunch) -> str:
+        label = launch.case.label
+        return f"{launch.implementation}{f', {label}' if label else ''} ({launch.what})"
 
-        Returns:
-            A launch for each, in the same order.
-
-        Raises:
-            DeviceError: a replay failed or did not end.
-        """
-        ...
-
-    def record(self, implementation: Implementation) -> ProfileLaunch:
-        """Spans of an implementation of :data:`RECORDING`: of the last of some launches of its variant.
-
-        The device rests before, so that clocks are those of neither the replays nor the other recording.
-
-        Raises:
-            DeviceError: the launch failed.
-        """
-        ...
-
-    def close(self) -> None:
-        """Free kernels and memory; safe to call twice."""
-        ...
+    def point(self, outcome: AttentionOutcome) -> AttentionPoint:
+        launch, case = outcome.launch, outcome.launch.case
+        remote = 0 if launch.implementation in STORE_LOCALLY else case.remote_bytes
+        rows = min(staged_rows(case.config), case.tokens)
+        return AttentionPoint(
+            label=case.label,
+            implementation=launch.implementation,
+            what=launch.what,
+            path=case.path if remote else "local",
+            flavour=case.config.store_flavour,
+            producers=outcome.info.producers,
+            tokens=case.tokens,
+            heads=case.heads,
+            head_dim=case.head_dim,
+            ranks=case.ranks,
+            remote_ranks=case.remote_ranks,
+            remote_bytes=remote,
+            remote_tile_bytes=case.output_bytes // case.tokens // case.heads * rows if remote else 0,
+            config=config_keys(case.config),
+        )
 
 
-class ProfileDevice(Protocol):
-    """Where attentions are profiled."""
+ATTENTIONS = _Attentions()
 
-    #: What ran them, as results name it: times of different identities are never compared.
-    identity: str
 
-    def describe(self) -> DeviceDescription:
-        """Identity of the device; cheap."""
-        ...
-
-    def label_launches(self, run_id: str) -> None:
-        """As :meth:`xstage_tune.launches.device.BurstDevice.label_launches`."""
-        ...
-
-    def prepare(self, case: ProfileCase) -> PreparedProfile:
-        """Compile and allocate for a case.
-
-        Raises:
-            UsageError: the kernel or its recording variant lacks the config, or a size is out of its range.
-            DeviceError: the GPU cannot run it, or there is too little memory: says how much is needed.
-        """
-        ...
-
-    def close(self) -> None:
-        """Free what the device holds; safe to call twice."""
-        ...
+def case_sha256(case: ProfileCase) -> str:
+    """Hash of a case: what a recorded launch is of."""
+    keys = {one.name: getattr(case, one.name) for one in fields(case)}
+    # Runs of before tiles were split are of none: the same case without the key.
+    split = case.config.kv_splits > 1
+    keys["config"] = {
+        key: value for key, value in config_keys(case.config).items() if split or key != "kv_splits"
+    }
+    return hashlib.sha256(json.dumps(keys, sort_keys=True).encode()).hexdigest()

@@ -1,0 +1,134 @@
+"""``--device``: what each command takes, opens, and falls back to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import pytest
+
+from tests.configs.cases import megamoe_config, moe
+from tests.simulator.test_skeletons import skeleton
+from xstage_tune.base.errors import DeviceError, UsageError
+from xstage_tune.devices import opener
+from xstage_tune.devices.spec import CALIBRATE, EMULATE, PROFILE, SEARCH, DeviceSpec, DeviceUse
+from xstage_tune.families.kernel_launch import KERNELS, KernelLaunch, run_kernel
+from xstage_tune.launches.bursts import BURSTS, COPY_RATES, BurstPoint, CopyProbe
+from xstage_tune.launches.device import ComposedDevice, LaunchInfo, LaunchKind, Outcome
+from xstage_tune.launches.recording import DEFAULT_RECORDING, recording_file
+from xstage_tune.launches.replay import ReplayedDevice
+from xstage_tune.launches.skeletons import SKELETONS
+from xstage_tune.platforms.loader import load_platform
+
+HOST = load_platform("h200-host")
+
+
+@pytest.mark.parametrize(
+    ("use", "spec", "parsed"),
+    [
+        (CALIBRATE, "auto", DeviceSpec("auto")),
+        (CALIBRATE, "simulator", DeviceSpec("simulator")),
+        (EMULATE, "cuda:3", DeviceSpec("cuda", "3")),
+        (EMULATE, "replay:./a.xsemu", DeviceSpec("replay", "./a.xsemu")),
+        (PROFILE, "replay", DeviceSpec("replay")),
+        (SEARCH, "emulate:1", DeviceSpec("emulate", "1")),
+    ],
+)
+def test_what_a_command_takes(use: DeviceUse, spec: str, parsed: DeviceSpec) -> None:
+    assert use.parse(spec) == parsed
+
+
+@pytest.mark.parametrize("use", [CALIBRATE, EMULATE, PROFILE, SEARCH], ids=lambda use: use.command)
+@pytest.mark.parametrize("spec", ["gpu", "", "CUDA", "auto:2", "simulator:1", "cuda:", "cuda:x", "cuda:-1"])
+def test_a_malformed_device_is_refused(use: DeviceUse, spec: str) -> None:
+    with pytest.raises(UsageError, match="--device"):
+        use.parse(spec)
+
+
+@pytest.mark.parametrize(
+    ("use", "spec"),
+    [(PROFILE, "simulator"), (SEARCH, "replay"), (CALIBRATE, "emulate"), (CALIBRATE, "replay:")],
+)
+def test_a_device_of_another_command_is_refused_with_what_this_one_takes(use: DeviceUse, spec: str) -> None:
+    with pytest.raises(UsageError, match="is unknown") as refusal:
+        use.parse(spec)
+    for kind in use.kinds:
+        assert (kind in refusal.value.hint) is (kind not in use.not_yet)
+
+
+def test_without_a_gpu_auto_says_why_and_cuda_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_gpu(*_: object) -> None:
+        raise DeviceError("no NVIDIA driver")
+
+    monkeypatch.setattr(opener, "open_cuda", no_gpu)
+    notes: list[str] = []
+    assert opener.open_any_cuda(DeviceSpec("auto"), EMULATE, notes.append, "simulating") is None
+    assert notes == ["no GPU to run on: no NVIDIA driver; simulating"]
+    with pytest.raises(DeviceError, match="no NVIDIA driver"):
+        opener.open_any_cuda(DeviceSpec("cuda"), EMULATE, notes.append, "simulating")
+
+
+def test_a_shipped_recording_is_opened_by_name_or_by_file() -> None:
+    for which in ("", DEFAULT_RECORDING, str(recording_file("", "emulate"))):
+        device = opener.open_replay(EMULATE, which)
+        assert isinstance(device, ReplayedDevice)
+        assert device.kinds == (SKELETONS.name,)
+        device.close()
+
+
+def test_one_simulator_serves_every_command() -> None:
+    """Calibration, emulation and search ask one device, in any order of kinds."""
+    device = opener.open_simulator(HOST)
+    point = BurstPoint("periodic", "host", "st.v4", 8, 4096, 1000, window_ns=20_000)
+    launches = [CopyProbe("host"), point, skeleton(), KernelLaunch(moe(), megamoe_config(block_m=64), "host")]
+    launches.append(point)
+    outcomes = list(device.run(launches))
+    assert [outcome.launch for outcome in outcomes] == launches
+    assert [len(outcome.table.spans) > 0 for outcome in outcomes] == [False, True, True, False, True]
+    assert outcomes[3].figures == run_kernel(device, moe(), megamoe_config(block_m=64), "host")
+    assert set(device.kinds) == {kind.name for kind in (BURSTS, COPY_RATES, SKELETONS, KERNELS)}
+
+
+class Runs:
+    """A runner of some kinds that notes what it is asked."""
+
+    identity = "a runner"
+
+    def __init__(self, *kinds: LaunchKind[Any, Any, Any]) -> None:
+        self.kinds = kinds
+        self.asked: list[Any] = []
+        self.closed = 0
+
+    def run(self, launches: Iterable[Any]) -> Iterator[Outcome[Any, Any]]:
+        info = LaunchInfo("k", "", 0, 0, 0, 1, 1, "2026-01-01T00:00:00+00:00")
+        for launch in launches:
+            self.asked.append(launch)
+            yield Outcome(launch, None, info)
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+def test_a_kind_that_a_device_lacks_is_one_error_that_says_what_it_runs() -> None:
+    device = ComposedDevice([Runs(BURSTS, COPY_RATES)])
+    with pytest.raises(DeviceError, match="a runner runs no skeletons: it runs bursts, copy-rate"):
+        list(device.run([skeleton()]))
+
+
+def test_outcomes_come_as_they_are_measured() -> None:
+    runner = Runs(BURSTS, COPY_RATES)
+    outcomes = ComposedDevice([runner]).run([CopyProbe("host"), CopyProbe("peer")])
+    next(outcomes)
+    assert runner.asked == [CopyProbe("host")]
+
+
+def test_a_runner_of_two_kinds_is_closed_once() -> None:
+    runners = Runs(BURSTS, COPY_RATES), Runs(SKELETONS)
+    ComposedDevice(runners).close()
+    assert [runner.closed for runner in runners] == [1, 1]
+
+
+@pytest.mark.parametrize("spec", ["cuda", "cuda:1"])
+def test_search_has_no_fused_kernel_yet(spec: str) -> None:
+    with pytest.raises(DeviceError, match=f"--device {spec}: search does not run fused kernels"):
+        opener.open_kernels(SEARCH.parse(spec), HOST, print)
