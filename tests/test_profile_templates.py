@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 from pathlib import Path
@@ -132,3 +133,13 @@ def test_a_name_that_cannot_be_is_refused(
     assert (code, out) == (2, "")
     assert err.startswith("xstage-tune: error: ")
     assert not (own_store.parent / "data").exists()
+
+
+def test_an_unchanged_template_is_never_said_to_be_measured(run_cli: RunCli) -> None:
+    run_cli("platforms", "new", "mine")
+    run_cli("workloads", "new", "own/layer")
+    audited = run_cli("audit", "-w", "own/layer", "-p", "mine", "--closed-forms", "--format", "json")
+    basis = json.loads(audited.stdout)["basis"]
+    assert {basis[key]["basis"] for key in ("drain_bytes_per_s", "capacity_bytes")} <= {"assumed", "derived"}
+    assert basis["drain_bytes_per_s"]["basis"] == "assumed"
+    assert run_cli("search", "-w", "own/layer", "--trials", "1").exit_code == 2

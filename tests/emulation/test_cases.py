@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,11 +11,13 @@ import pytest
 from tests.configs.cases import attention, attention_config, megamoe_config, moe
 from tests.emulation.gpu import HOST
 from xstage_tune.base.errors import UsageError
+from xstage_tune.experiments.emulation import cases
 from xstage_tune.experiments.emulation.cases import WITHOUT_STORES, cases_of, skeleton_of
 from xstage_tune.experiments.emulation.request import EmulationRequest
 from xstage_tune.experiments.emulation.sweep import Sweep
 from xstage_tune.families.launch import GivenTimes
 from xstage_tune.families.megamoe.config import MegaMoeConfig, Schedule
+from xstage_tune.families.megamoe.defaults import fitting_stages
 from xstage_tune.families.megamoe.order import LINEAR2, megamoe_order
 from xstage_tune.families.megamoe.routing import busiest_rank, local_tokens_per_expert
 from xstage_tune.families.workload_files import load_workload
@@ -67,6 +70,19 @@ def test_tokens_and_remote_fraction_change_the_workload() -> None:
     assert skeletons[0].streams.remote_bytes.sum() == 0
     stored = [float((s.local_bytes + s.streams.remote_bytes).sum()) for s in skeletons]
     assert stored[0] == stored[1]
+
+
+def test_however_many_staging_slots_are_asked_for_few_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried = []
+
+    def counted(config: MegaMoeConfig, *rest: Any) -> int:
+        tried.append(config.staging_depth)
+        return fitting_stages(config, *rest)
+
+    monkeypatch.setattr(cases, "fitting_stages", counted)
+    with pytest.raises(UsageError, match="staging slots do not fit"):
+        cases_of(replace(MOE, schedules=("wave",), sweep=Sweep("staging_depth", (1e7,))))
+    assert len(tried) < 64
 
 
 def test_staging_slots_take_their_room_from_the_pipeline() -> None:

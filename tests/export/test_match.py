@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import pickle
 from pathlib import Path
@@ -361,3 +362,50 @@ def test_a_schedule_of_a_stale_export_or_for_another_gpu_says_so(tmp_path: Path)
     other = xstage_tune.choose_schedule(bundle, EVEN, gpu=H100_PCIE)
     assert other.match == "default"
     assert any("H100" in reason for reason in other.reasons)
+
+
+# --- a search that had not ended
+
+
+def test_of_a_search_that_had_not_ended_it_is_unfinished(tmp_path: Path) -> None:
+    export = changed(interleaved(), objective={"unfinished": "it is interrupted"})
+    found = bundle_of(tmp_path, export).lookup(flash(1000), gpu=H200)
+    assert (found.match, found.config) == ("unfinished", export.config)
+    assert any("it is interrupted" in reason for reason in found.reasons)
+
+
+def test_unfinished_and_stale_it_is_stale_and_says_both(tmp_path: Path) -> None:
+    export = changed(
+        interleaved(), objective={"unfinished": "it is interrupted"}, provenance={"tool_version": "0.0.7"}
+    )
+    found = bundle_of(tmp_path, export).lookup(flash(1000), gpu=H200)
+    assert found.match == "stale"
+    assert len(found.reasons) == 2
+
+
+# --- what a serving process may hand in, or find in the folder
+
+
+@pytest.mark.parametrize("asked", [{"workload": None}, {"workload": flash(1000), "gpu": 5}])
+def test_what_is_no_workload_or_no_gpu_is_one_of_the_tool_s_errors(
+    tmp_path: Path, asked: dict[str, Any]
+) -> None:
+    bundle = bundle_of(tmp_path, interleaved())
+    with pytest.raises(xstage_tune.UsageError):
+        xstage_tune.lookup(bundle, **asked)
+
+
+def test_files_that_nothing_can_read_name_themselves(tmp_path: Path) -> None:
+    (tmp_path / "deep.json").write_text("[" * 100_000 + "]" * 100_000)
+    with pytest.raises(xstage_tune.UsageError, match=r"deep\.json"):
+        xstage_tune.load_bundle(tmp_path)
+
+
+def test_numbers_beyond_any_kernel_s_are_refused_with_file_and_key(tmp_path: Path) -> None:
+    bundle_of(tmp_path, interleaved())
+    (file,) = tmp_path.glob("*.json")
+    keys = json.loads(file.read_text())
+    keys["config"]["block_m"] = 10**30
+    file.write_text(json.dumps(keys))
+    with pytest.raises(xstage_tune.UsageError, match=r"config\.block_m"):
+        xstage_tune.load_bundle(tmp_path)

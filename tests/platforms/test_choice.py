@@ -119,3 +119,25 @@ def test_a_broken_file_of_the_user_s_is_none(own_platforms: Path) -> None:
     own(own_platforms, "mine")
     (own_platforms / "broken.toml").write_text("name = ")
     assert chosen_platform(None).profile.name == "mine"
+
+
+def test_one_that_no_calibration_wrote_is_never_taken_unnamed(own_platforms: Path) -> None:
+    profile = load_platform("h200-host")
+    by_hand = profile.provenance.model_copy(update={"run_id": "", "replayed_from": None})
+    save_platform(
+        profile.model_copy(update={"name": "by-hand", "provenance": by_hand}), own_platforms / "by-hand.toml"
+    )
+    assert "by-hand" in refusal().message
+    own(own_platforms, "mine", replayed_from="h200-host")
+    assert chosen_platform(None).profile.name == "mine"
+    assert chosen_platform("by-hand").profile.name == "by-hand"
+
+
+@pytest.mark.parametrize("exponent", [-0.1, 2.5, 1e3])
+def test_a_capacity_law_with_an_exponent_that_nothing_has_is_refused(tmp_path: Path, exponent: float) -> None:
+    law = next(law for law in load_platform("h200-host").capacity_law if law.law == "power")
+    path = tmp_path / "steep.toml"
+    save_platform(load_platform("h200-host"), path)
+    path.write_text(path.read_text().replace(f"exponent = {law.exponent}", f"exponent = {exponent}"))
+    with pytest.raises(UsageError, match=r"steep\.toml: capacity_law\[\d\]\.exponent"):
+        load_platform(str(path))

@@ -68,7 +68,7 @@ def after_export(tuned: TunedConfig, to: ExportFormat, file: Path) -> None:
     if is_quiet() or to not in (ExportFormat.JSON, ExportFormat.TOML):
         return
     asked = f"{json.dumps(str(file))}, {json.dumps(tuned.workload.name)}"  # Python reads JSON's strings
-    code = f"import xstage_tune; print(xstage_tune.lookup({asked}))"
+    code = f"import xstage_tune; print(xstage_tune.lookup({asked}).config.label)"
     print(f"  next: {shlex.join(('python', '-c', code))}  # as a server asks for it", file=sys.stderr)
 
 

@@ -13,7 +13,7 @@ from xstage_tune.estimates.figures import Basis, Figure, derived
 from xstage_tune.model import burst_gap
 from xstage_tune.platforms import queries
 from xstage_tune.platforms.rooms import shared_room_bytes
-from xstage_tune.platforms.schema import IssuePoint, PlatformProfile
+from xstage_tune.platforms.schema import TEMPLATE_SOURCE, IssuePoint, PlatformProfile
 
 _STORE_BYTES = 16  # the smallest step in which a burst can shrink
 
@@ -120,7 +120,7 @@ def burst_terms(
     Raises:
         UsageError: the platform has no issue times or no capacity for the store flavour.
     """
-    drain = Figure(platform.drain.bytes_per_s, Basis.MEASURED, platform.drain.source)
+    drain = _of_profile(platform.drain.bytes_per_s, platform.drain.source)
     free = _free_issue(platform, flavour, producers, burst_bytes.value)
     volume = derived(producers * burst_bytes.value, f"K*B of {producers} aligned producers", burst_bytes)
     burst = {
@@ -166,6 +166,11 @@ def _operand_wait(peak: Figure, drain: Figure) -> Figure:
     return derived(float(wait_ns), "q_peak / R", peak)
 
 
+def _of_profile(value: float, source: str) -> Figure:
+    """A number that the profile has as it is; one of a template that nobody changed is an example."""
+    return Figure(value, Basis.ASSUMED if source == TEMPLATE_SOURCE else Basis.MEASURED, source)
+
+
 def _free_issue(
     platform: PlatformProfile, flavour: StoreFlavour, producers: int, burst_bytes: float
 ) -> Figure:
@@ -173,7 +178,7 @@ def _free_issue(
     points = [point for point in platform.issue if point.flavour == flavour]
     for point in points:
         if (point.producers, point.burst_bytes) == (producers, burst_bytes):
-            return Figure(value, Basis.MEASURED, point.source)
+            return _of_profile(value, point.source)
     counts = [point.producers for point in points]
     sizes = [point.burst_bytes for point in points]
     span = f"{_range(sizes)} B and {_range(counts)} producers"
@@ -199,7 +204,7 @@ def _capacity(platform: PlatformProfile, flavour: StoreFlavour, producers: int) 
     if law is None:
         for point in reached:
             if point.producers == producers:
-                return Figure(value, Basis.MEASURED, point.source)
+                return _of_profile(value, point.source)
     counts = [point.producers for point in reached]
     how = f"{law.law} law" if law else "line"
     if not counts:

@@ -32,7 +32,7 @@ from typing import Any, cast
 from numpy.typing import ArrayLike
 
 from xstage_tune.base.errors import UsageError
-from xstage_tune.base.profile_files import read_text
+from xstage_tune.base.profile_files import parse_nested, read_text
 from xstage_tune.base.user_folders import expanded
 from xstage_tune.export.default_terms import Defaults
 from xstage_tune.export.identity import compare_gpu, compare_tool, identified
@@ -200,13 +200,21 @@ class Bundle:
             problem = self._defaults.problem(nearest.config, asked)
             unfit += [f"the tuned config cannot run: {problem}"] if problem else []
         others = [key for key in differs if not too_far or key != asked.TOKENS_KEY]
-        reasons = (*unfit, *by.differences, *_tuned_for(others, asked, nearest.workload))
+        so_far = nearest.objective.unfinished
+        ended = () if so_far is None else (f"the best so far of a search that had not ended: {so_far}",)
+        reasons = (*unfit, *by.differences, *_tuned_for(others, asked, nearest.workload), *ended)
         unchecked = (*on.unchecked, *by.unchecked)
         if unfit:
             sms = here.sm_count if here is not None and on.differences else None
             config = self._defaults.config(asked, sms)
             return Lookup(config, "default", differs, reasons, unchecked, nearest)
-        match: Match = "stale" if by.differences else "nearest" if differs else "exact"
+        match: Match = "exact"
+        if by.differences:
+            match = "stale"
+        elif differs:
+            match = "nearest"
+        elif ended:
+            match = "unfinished"
         return Lookup(nearest.config, match, differs, reasons, unchecked, nearest)
 
 
@@ -241,7 +249,7 @@ def load_bundle(path: str | Path, *, platform: str | None = None) -> Bundle:
 def _read(path: Path) -> TunedConfig | None:
     """One export; None for a file that is something else."""
     try:
-        keys = _READERS[path.suffix](read_text(path))
+        keys = parse_nested(_READERS[path.suffix], read_text(path))
     except ValueError as error:
         raise UsageError(f"{path}: invalid {path.suffix[1:].upper()}: {error}") from None
     if not isinstance(keys, dict) or keys.get("format") != FORMAT:

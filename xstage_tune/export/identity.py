@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
+from xstage_tune.base.errors import UsageError
 from xstage_tune.base.version import __version__
 from xstage_tune.devices.kernel_identity import kernel_sha256
 from xstage_tune.devices.present_gpu import present_gpu
@@ -36,9 +37,14 @@ def identified(gpu: GpuIdentity | str | None) -> GpuIdentity | None:
 
     None stands for the GPU that this process sees, which it asks for once; None is the answer where it sees
     none, or cannot ask.
+
+    Raises:
+        UsageError: it is neither.
     """
     if gpu is None:
         return _present()
+    if not isinstance(gpu, str | GpuIdentity):
+        raise UsageError(f"gpu = {gpu!r}: should be the driver's name of a GPU, e.g. 'NVIDIA H200'")
     return _named(gpu) if isinstance(gpu, str) else gpu
 
 

@@ -11,8 +11,9 @@ from xstage_tune.families.megamoe.config import Schedule
 
 #: ``exact``: tuned for this workload, on this GPU, by this tool, for these kernels. ``nearest``: for other
 #: keys of the same layer, in reach. ``stale``: by another version of the tool or for other kernels.
+#: ``unfinished``: the best so far of a search that had not ended, else as exact.
 #: ``default``: no tuned config is to be relied on, this is the layer's default config.
-Match = Literal["exact", "nearest", "stale", "default"]
+Match = Literal["exact", "nearest", "stale", "unfinished", "default"]
 
 
 @dataclass(frozen=True, slots=True)

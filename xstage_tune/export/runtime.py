@@ -84,6 +84,10 @@ def _loaded(bundle: Bundle | str | Path) -> Bundle:
 
 
 def _workload(bundle: Bundle, workload: Workload | str, tokens: int | None) -> Workload:
+    if not isinstance(workload, str | Workload):
+        raise UsageError(
+            f"workload = {workload!r}: should be a workload or the name of one", "e.g. 'megamoe/glm-4.5'"
+        )
     found = _named(bundle, workload, tokens) if isinstance(workload, str) else workload
     if tokens is None or tokens == found.token_count:
         return found

@@ -1,13 +1,14 @@
 """Which platform a command rests on: one rule for all of them.
 
 The one that is named. Else the user's own calibrated profile, if there is exactly one that fits the GPU
-present and the path; a replayed recording counts only where nothing was measured, a simulation never. Else it
-must be named: a profile that nobody chose would answer for another machine.
+present and the path; a replayed recording counts only where nothing was measured, a simulation or a profile
+that no calibration wrote never. Else it must be named: a profile that nobody chose would answer for another
+machine.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -50,7 +51,8 @@ def chosen_platform(
     """
     if name_or_path is not None:
         return ChosenPlatform(load_platform(name_or_path))
-    own = _own_platforms()
+    every = _own_platforms()
+    own = {name: one for name, one in every.items() if one.provenance.calibrated}
     measured = {name: one for name, one in own.items() if one.provenance.replayed_from is None}
     considered = measured or own
     fitting = {name: one for name, one in considered.items() if _fits(one, present, path)}
@@ -59,7 +61,7 @@ def chosen_platform(
     if len(fitting) == 1:
         ((name, profile),) = fitting.items()
         return ChosenPlatform(profile, f"platform {name}: {_why(profile, own, present, path)}")
-    raise _refusal(fitting, considered, present, path)
+    raise _refusal(fitting, considered, [name for name in every if name not in own], present, path)
 
 
 def _own_platforms() -> dict[str, PlatformProfile]:
@@ -105,6 +107,7 @@ def _why(
 def _refusal(
     fitting: Mapping[str, PlatformProfile],
     considered: Mapping[str, PlatformProfile],
+    by_hand: Sequence[str],
     present: GpuIdentity | None,
     path: StorePath | None,
 ) -> UsageError:
@@ -118,7 +121,8 @@ def _refusal(
     flag = f" --path {path}" if path else ""
     hint = f"calibrate this machine: xstage-tune calibrate{flag}; or name one with --platform: {every}"
     if not considered:
-        return UsageError("no platform is named, and you have calibrated none", hint)
+        written = f"; {', '.join(by_hand)}: not measured, so to be named" if by_hand else ""
+        return UsageError(f"no platform is named, and you have calibrated none{written}", hint)
     if present is None:
         listed = ", ".join(f"{name} ({one.path})" for name, one in considered.items())
         return UsageError(f"no platform is named, and none of your own fits{on}: {listed}", hint)

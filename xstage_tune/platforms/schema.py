@@ -159,7 +159,10 @@ class CapacityLaw(Strict):
         examples=["power"],
     )
     scale_bytes: Positive = Field(description="Scale of the law, in bytes", examples=[300_000.0])
-    exponent: Finite | None = Field(None, description="Exponent of K; law power needs it", examples=[0.53])
+    #: Q(K) is at most K times that of one producer; a fit to noise may be a little steeper.
+    exponent: Annotated[Finite, Field(ge=0, le=2)] | None = Field(
+        None, description="Exponent of K; law power needs it", examples=[0.53]
+    )
     producers_scale: Positive | None = Field(
         None, description="Producers over which Q saturates; law saturating needs it", examples=[30.0]
     )
@@ -402,6 +405,10 @@ class Compute(Grown):
         return self
 
 
+#: The source of every number of a template that nobody has changed yet.
+TEMPLATE_SOURCE = "example of the template, not measured"
+
+
 class Provenance(Grown):
     """Where the numbers come from."""
 
@@ -432,6 +439,11 @@ class Provenance(Grown):
     def simulated(self) -> bool:
         """Whether a simulation was calibrated, in place of a GPU."""
         return self.gpu_uuid.startswith(SIMULATED_UUID)
+
+    @property
+    def calibrated(self) -> bool:
+        """Whether a calibration wrote the numbers: it names its run, or the recording that it replayed."""
+        return bool(self.run_id) or self.replayed_from is not None
 
 
 class PlatformProfile(Strict):

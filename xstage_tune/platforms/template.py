@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from xstage_tune.base.profile_templates import checked_template
-from xstage_tune.platforms.schema import PlatformProfile
+from xstage_tune.platforms.schema import TEMPLATE_SOURCE, PlatformProfile
 
 _HEADING = (
     "A platform, for xstage-tune: a GPU, and how fast its stores leave it. The values are examples, and not "
@@ -21,6 +21,6 @@ def platform_template(name: str) -> str:
         PlatformProfile,
         _HEADING,
         name,
-        values={"*.source": "example of the template, not measured"},
+        values={"*.source": TEMPLATE_SOURCE},
         given=("capacity", "compute", "compute.attention"),
     )

@@ -139,18 +139,24 @@ def with_staging_depth(
     Raises:
         UsageError: not even one stage fits beside them; says how many slots would.
     """
-    for depth in range(staging_depth, 0, -1):
-        deeper = config.model_copy(update={"staging_depth": depth})
-        stages = fitting_stages(deeper, workload, platform)
-        if stages < 1:
-            continue
-        if depth < staging_depth:
-            raise UsageError(
-                f"{staging_depth} staging slots do not fit the shared memory of a CTA: {depth} do, of a "
-                f"{config.block_m}x{config.block_n} tile beside one pipeline stage",
-                f"--staging-depth {depth}, or a config with a smaller tile",
-            )
-        return deeper.model_copy(update={"pipeline_stages": min(stages, config.pipeline_stages)})
+
+    def stages_beside(depth: int) -> int:
+        return fitting_stages(config.model_copy(update={"staging_depth": depth}), workload, platform)
+
+    # Fewer stages fit beside more slots, so the most slots that leave one are found by halving.
+    fits, too_many = 0, staging_depth + 1
+    while too_many - fits > 1:
+        depth = (fits + too_many) // 2
+        fits, too_many = (depth, too_many) if stages_beside(depth) >= 1 else (fits, depth)
+    if fits == staging_depth:
+        stages = min(stages_beside(fits), config.pipeline_stages)
+        return config.model_copy(update={"staging_depth": fits, "pipeline_stages": stages})
+    if fits:
+        raise UsageError(
+            f"{staging_depth} staging slots do not fit the shared memory of a CTA: {fits} do, of a "
+            f"{config.block_m}x{config.block_n} tile beside one pipeline stage",
+            f"--staging-depth {fits}, or a config with a smaller tile",
+        )
     raise UsageError(f"no staging slot of a {config.block_m}x{config.block_n} tile fits the shared memory")
 
 
