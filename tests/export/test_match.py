@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import pickle
 from pathlib import Path
@@ -398,14 +397,4 @@ def test_what_is_no_workload_or_no_gpu_is_one_of_the_tool_s_errors(
 def test_files_that_nothing_can_read_name_themselves(tmp_path: Path) -> None:
     (tmp_path / "deep.json").write_text("[" * 100_000 + "]" * 100_000)
     with pytest.raises(xstage_tune.UsageError, match=r"deep\.json"):
-        xstage_tune.load_bundle(tmp_path)
-
-
-def test_numbers_beyond_any_kernel_s_are_refused_with_file_and_key(tmp_path: Path) -> None:
-    bundle_of(tmp_path, interleaved())
-    (file,) = tmp_path.glob("*.json")
-    keys = json.loads(file.read_text())
-    keys["config"]["block_m"] = 10**30
-    file.write_text(json.dumps(keys))
-    with pytest.raises(xstage_tune.UsageError, match=r"config\.block_m"):
         xstage_tune.load_bundle(tmp_path)

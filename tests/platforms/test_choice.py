@@ -11,6 +11,7 @@ from xstage_tune.base.errors import UsageError
 from xstage_tune.platforms.choice import chosen_platform
 from xstage_tune.platforms.identity import GpuIdentity, GpuLink
 from xstage_tune.platforms.loader import load_platform, save_platform
+from xstage_tune.platforms.template import platform_template
 
 H200 = GpuIdentity(
     name="NVIDIA H200",
@@ -121,16 +122,12 @@ def test_a_broken_file_of_the_user_s_is_none(own_platforms: Path) -> None:
     assert chosen_platform(None).profile.name == "mine"
 
 
-def test_one_that_no_calibration_wrote_is_never_taken_unnamed(own_platforms: Path) -> None:
-    profile = load_platform("h200-host")
-    by_hand = profile.provenance.model_copy(update={"run_id": "", "replayed_from": None})
-    save_platform(
-        profile.model_copy(update={"name": "by-hand", "provenance": by_hand}), own_platforms / "by-hand.toml"
-    )
-    assert "by-hand" in refusal().message
+def test_an_unchanged_template_is_never_taken_unnamed(own_platforms: Path) -> None:
+    (own_platforms / "template.toml").write_text(platform_template("template"))
+    assert "template" in refusal().message
     own(own_platforms, "mine", replayed_from="h200-host")
     assert chosen_platform(None).profile.name == "mine"
-    assert chosen_platform("by-hand").profile.name == "by-hand"
+    assert chosen_platform("template").profile.name == "template"
 
 
 @pytest.mark.parametrize("exponent", [-0.1, 2.5, 1e3])

@@ -86,7 +86,7 @@ def test_latest_is_the_study_finished_last_and_latest_any_the_one_begun_last(sto
     first, second, third = (add_study(store, workload) for workload in ("megamoe/a", "fa-a2a/b", "fa-a2a/c"))
     with pytest.raises(UsageError, match=f"no finished study; the latest begun is {third}") as refused:
         store.studies.get("latest")
-    assert "--resume" not in refused.value.hint  # its search is under way
+    assert f"--resume {third}" in refused.value.hint
     store.studies.end(second, "finished")
     store.studies.end(first, "finished")
     store.studies.end(third, "interrupted")
@@ -95,13 +95,6 @@ def test_latest_is_the_study_finished_last_and_latest_any_the_one_begun_last(sto
     with pytest.raises(UsageError, match="no study 'stu-x'") as refused:
         store.studies.get("stu-x")
     assert first in refused.value.hint
-
-
-def test_what_to_do_about_a_study_without_an_answer(store: Store) -> None:
-    begun = add_study(store, "megamoe/a")
-    assert "--resume" not in store.studies.how_to_go_on(store.studies.get(begun))
-    store.studies.end(begun, "interrupted")
-    assert f"--resume {begun}" in store.studies.how_to_go_on(store.studies.get(begun))
 
 
 def test_what_latest_resumes(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,6 @@ from numbers import Integral
 from typing import Annotated, Any, ClassVar
 
 from pydantic import (
-    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -22,25 +21,14 @@ def _python_int(value: object) -> object:
     return int(value) if isinstance(value, Integral) and not isinstance(value, bool) else value
 
 
-#: Of anything that is counted: exact in float64, and far inside an int64.
-_MOST = 2**53
-
-
-def _counted(value: int) -> int:
-    """Refuses a number that nothing has so many of, which arrays could not hold."""
-    if value > _MOST:
-        raise ValueError(f"should be at most {_MOST}")
-    return value
-
-
 # Strict numbers: a number in quotes or a boolean is a mistake in a profile, not a spelling of it.
 Finite = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 Positive = Annotated[Finite, Field(gt=0)]
 NonNegative = Annotated[Finite, Field(ge=0)]
 Fraction = Annotated[Finite, Field(gt=0, le=1)]
 Whole = Annotated[int, Field(strict=True), BeforeValidator(_python_int)]
-Count = Annotated[Whole, Field(gt=0), AfterValidator(_counted)]
-Tally = Annotated[Whole, Field(ge=0), AfterValidator(_counted)]
+Count = Annotated[Whole, Field(gt=0)]
+Tally = Annotated[Whole, Field(ge=0)]
 
 
 class InconsistentError(ValueError):

@@ -1,9 +1,8 @@
 """Which platform a command rests on: one rule for all of them.
 
 The one that is named. Else the user's own calibrated profile, if there is exactly one that fits the GPU
-present and the path; a replayed recording counts only where nothing was measured, a simulation or a profile
-that no calibration wrote never. Else it must be named: a profile that nobody chose would answer for another
-machine.
+present and the path; a replayed recording counts only where nothing was measured, a simulation or an
+unchanged template never. Else it must be named: a profile that nobody chose would answer for another machine.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING
 from xstage_tune.base.errors import UsageError
 from xstage_tune.platforms.gpus import compare
 from xstage_tune.platforms.loader import list_own_platforms, list_platforms, load_platform
-from xstage_tune.platforms.schema import PlatformProfile
+from xstage_tune.platforms.schema import TEMPLATE_SOURCE, PlatformProfile
 
 if TYPE_CHECKING:
     from xstage_tune.base.fabric import StorePath
@@ -52,7 +51,7 @@ def chosen_platform(
     if name_or_path is not None:
         return ChosenPlatform(load_platform(name_or_path))
     every = _own_platforms()
-    own = {name: one for name, one in every.items() if one.provenance.calibrated}
+    own = {name: one for name, one in every.items() if one.drain.source != TEMPLATE_SOURCE}
     measured = {name: one for name, one in own.items() if one.provenance.replayed_from is None}
     considered = measured or own
     fitting = {name: one for name, one in considered.items() if _fits(one, present, path)}
@@ -121,7 +120,9 @@ def _refusal(
     flag = f" --path {path}" if path else ""
     hint = f"calibrate this machine: xstage-tune calibrate{flag}; or name one with --platform: {every}"
     if not considered:
-        written = f"; {', '.join(by_hand)}: not measured, so to be named" if by_hand else ""
+        written = (
+            f"; {', '.join(by_hand)}: a template with example numbers, so to be named" if by_hand else ""
+        )
         return UsageError(f"no platform is named, and you have calibrated none{written}", hint)
     if present is None:
         listed = ", ".join(f"{name} ({one.path})" for name, one in considered.items())

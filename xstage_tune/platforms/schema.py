@@ -440,11 +440,6 @@ class Provenance(Grown):
         """Whether a simulation was calibrated, in place of a GPU."""
         return self.gpu_uuid.startswith(SIMULATED_UUID)
 
-    @property
-    def calibrated(self) -> bool:
-        """Whether a calibration wrote the numbers: it names its run, or the recording that it replayed."""
-        return bool(self.run_id) or self.replayed_from is not None
-
 
 class PlatformProfile(Strict):
     """One sending GPU and one path, calibrated."""

@@ -263,7 +263,7 @@ def stored_result(store: Store, study_id: str = "latest") -> SearchResult:
     if not results:
         raise UsageError(
             f"study {study.id} has no result: {store.studies.state(study)}",
-            store.studies.how_to_go_on(study),
+            f"xstage-tune search --resume {study.id} goes on with it",
         )
     return result_from_keys(results[-1], f"study {study.id}")
 

@@ -165,7 +165,8 @@ class Studies:
         if study_id == LATEST:
             return UsageError(
                 f"store {place} has no finished study; the latest begun is {begun.id}: {self.state(begun)}",
-                f"{self.how_to_go_on(begun)} (with --study {LATEST_ANY})",
+                f"xstage-tune search --resume {begun.id} goes on with it; --study {LATEST_ANY} --unfinished "
+                "takes its best so far",
             )
         latest = f"the latest finished is {finished.id}" if finished else f"the latest begun is {begun.id}"
         return UsageError(f"store {place} has no study '{study_id}'", f"{latest}; {elsewhere}")
@@ -181,14 +182,6 @@ class Studies:
         if _is_given_up(holder):
             return f"nothing was heard of process {holder.pid} on {holder.host} since {_last_seen(holder)}"
         return f"it is running, in process {holder.pid} on {holder.host}"
-
-    def how_to_go_on(self, study: Study) -> str:
-        """What to do about a study without an answer, as a hint."""
-        with self._database.reading() as session:
-            holder = session.get(StudyHolder, study.id)
-        if study.status == "running" and holder is not None and not has_ended(holder.process):
-            return "wait until its search ends; --unfinished takes its best so far"
-        return f"xstage-tune search --resume {study.id} goes on with it; --unfinished takes its best so far"
 
     def all(self) -> list[Study]:
         """All studies, newest first."""
