@@ -147,5 +147,5 @@ class Archive:
         """What to raise of a file that cannot be replayed."""
         return UsageError(
             f"recording {self.file} cannot be replayed: {reason}",
-            f"copy it again if it was cut short; else record anew: xstage-tune {self._command} --record FILE",
+            f"if it was cut short, copy it; else record anew with: xstage-tune {self._command} --record FILE",
         )
