@@ -7,7 +7,7 @@ import pytest
 from tests.configs.cases import BLACKWELL, attention, hopper, megamoe_config, moe
 from xstage_tune.base.errors import UsageError
 from xstage_tune.families.attention_a2a.config import AttentionConfig
-from xstage_tune.families.binding import check_config, default_config, heuristic_configs
+from xstage_tune.families.binding import bind, check_config, default_config
 from xstage_tune.families.megamoe.config import MegaMoeConfig
 from xstage_tune.families.megamoe.defaults import fitting_stages
 from xstage_tune.families.megamoe.family import FAMILY
@@ -20,7 +20,7 @@ from xstage_tune.platforms.schema import PlatformProfile
 @pytest.mark.parametrize("name", list_workloads())
 def test_every_shipped_workload_has_configs_that_fit(name: str, platform: PlatformProfile) -> None:
     workload = load_workload(name)
-    for config in (default_config(workload, platform), *heuristic_configs(workload, platform).values()):
+    for config in (default_config(workload, platform), *bind(workload, platform).heuristics().values()):
         assert check_config(config, workload, platform).feasible
 
 
@@ -49,7 +49,7 @@ def test_one_token_and_one_hot_expert_have_a_default() -> None:
 
 def test_heuristics_differ_from_the_default_only_in_their_schedule() -> None:
     default = default_config(moe(), BLACKWELL)
-    heuristics = heuristic_configs(moe(), BLACKWELL)
+    heuristics = bind(moe(), BLACKWELL).heuristics()
     assert set(heuristics) == {"alternating", "clamped-lag"}
     for name, config in heuristics.items():
         assert isinstance(config, MegaMoeConfig)
@@ -59,11 +59,11 @@ def test_heuristics_differ_from_the_default_only_in_their_schedule() -> None:
 
 def test_attention_defaults() -> None:
     default = default_config(attention(), hopper())
-    wide = heuristic_configs(attention(), hopper())["fa3-tile"]
+    wide = bind(attention(), hopper()).heuristics()["fa3-tile"]
     assert isinstance(default, AttentionConfig)
     assert isinstance(wide, AttentionConfig)
     assert (default.block_m, default.block_n, wide.block_n) == (128, 128, 176)
-    assert heuristic_configs(attention(head_dim=256), hopper()) == {}
+    assert bind(attention(head_dim=256), hopper()).heuristics() == {}
 
 
 def test_the_interleaved_lead_exceeds_the_knee() -> None:
@@ -101,7 +101,7 @@ def test_every_layer_of_whole_16_byte_rows_has_a_default(
     platform: PlatformProfile, precision: str, hidden: int, intermediate: int
 ) -> None:
     layer = moe(hidden=hidden, intermediate=intermediate, precision=precision)
-    for config in (default_config(layer, platform), *heuristic_configs(layer, platform).values()):
+    for config in (default_config(layer, platform), *bind(layer, platform).heuristics().values()):
         assert check_config(config, layer, platform).feasible
 
 

@@ -18,7 +18,7 @@ from tests.search.cases import (
     small_space,
 )
 from xstage_tune.base.progress import NoProgress
-from xstage_tune.families.binding import default_config, heuristic_configs
+from xstage_tune.families.binding import bind, default_config
 from xstage_tune.families.config import KernelConfig
 from xstage_tune.launches.device import Device
 from xstage_tune.search import driver
@@ -33,7 +33,7 @@ from xstage_tune.simulator.fused_kernels import SimulatedKernels
 
 SPACE = small_space()
 DEFAULT = default_config(drained(), BLACKWELL)
-HEURISTICS = heuristic_configs(drained(), BLACKWELL)
+HEURISTICS = bind(drained(), BLACKWELL).heuristics()
 
 
 def search(device: Device, space: Space = SPACE, **changes: object) -> SearchResult:

@@ -11,7 +11,7 @@ from tests.configs.cases import BLACKWELL
 from tests.search.cases import FaultyDevice, TableDevice, as_megamoe, drained, request, small_space
 from xstage_tune.base.errors import DeviceError, FindingError, RunInterrupted, StoreError
 from xstage_tune.base.progress import NoProgress
-from xstage_tune.families.binding import default_config, heuristic_configs
+from xstage_tune.families.binding import bind, default_config
 from xstage_tune.families.config import KernelConfig
 from xstage_tune.families.kernel_launch import KernelRun
 from xstage_tune.launches.device import Device
@@ -24,7 +24,7 @@ from xstage_tune.store.facade import Store
 
 SPACE = small_space()
 DEFAULT = default_config(drained(), BLACKWELL)
-HEURISTICS = heuristic_configs(drained(), BLACKWELL)
+HEURISTICS = bind(drained(), BLACKWELL).heuristics()
 TRIALS = 20
 
 Outcome = BaseException | float | None

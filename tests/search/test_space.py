@@ -10,7 +10,7 @@ from tests.configs.cases import BLACKWELL, attention, attention_config, hopper, 
 from tests.search.cases import SMALL_AXES, as_megamoe, drained, small_space
 from xstage_tune.base.errors import UsageError
 from xstage_tune.families.attention_a2a.config import AttentionConfig
-from xstage_tune.families.binding import check_config, default_config, family_of_config, heuristic_configs
+from xstage_tune.families.binding import bind, check_config, default_config, family_of_config
 from xstage_tune.families.megamoe.config import Schedule
 from xstage_tune.families.workload_files import load_workload
 from xstage_tune.search.space import build_space, default_axes, params_of
@@ -54,7 +54,7 @@ def test_the_space_is_the_same_every_time() -> None:
 def test_the_default_and_the_heuristics_are_in_the_space(name: str, platform: object) -> None:
     workload = load_workload(name)
     space = build_space(workload, platform)  # type: ignore[arg-type]
-    known = [default_config(workload, platform), *heuristic_configs(workload, platform).values()]  # type: ignore[arg-type]
+    known = [default_config(workload, platform), *bind(workload, platform).heuristics().values()]  # type: ignore[arg-type]
     assert all(config in space.index for config in known)
 
 

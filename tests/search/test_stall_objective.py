@@ -9,7 +9,7 @@ import pytest
 from tests.configs.cases import BLACKWELL
 from tests.search.cases import RunsKernels, as_megamoe, drained, request, small_space
 from xstage_tune.base.progress import NoProgress
-from xstage_tune.families.binding import default_config, heuristic_configs
+from xstage_tune.families.binding import bind, default_config
 from xstage_tune.families.config import KernelConfig
 from xstage_tune.families.kernel_launch import KernelRun
 from xstage_tune.families.workload import Workload
@@ -20,7 +20,7 @@ from xstage_tune.store.facade import Store
 
 SPACE = small_space()
 DEFAULT = default_config(drained(), BLACKWELL)
-BASELINES = (DEFAULT, *heuristic_configs(drained(), BLACKWELL).values())
+BASELINES = (DEFAULT, *bind(drained(), BLACKWELL).heuristics().values())
 OTHERS = [config for config in SPACE.configs if config not in BASELINES]
 
 

@@ -74,16 +74,6 @@ def default_config(workload: Workload, platform: PlatformProfile) -> KernelConfi
     return chosen
 
 
-def heuristic_configs(workload: Workload, platform: PlatformProfile) -> dict[str, KernelConfig]:
-    """What today's libraries would run, by name; those that fit.
-
-    Raises:
-        UsageError: none of their tiles fits the shapes or the platform.
-    """
-    found: dict[str, KernelConfig] = bind(workload, platform).heuristics()
-    return found
-
-
 def fused_launch(
     workload: Workload,
     config: KernelConfig,

@@ -50,8 +50,7 @@ def chosen_platform(
     """
     if name_or_path is not None:
         return ChosenPlatform(load_platform(name_or_path))
-    every = _own_platforms()
-    own = {name: one for name, one in every.items() if one.drain.source != TEMPLATE_SOURCE}
+    own, templates = _own_platforms()
     measured = {name: one for name, one in own.items() if one.provenance.replayed_from is None}
     considered = measured or own
     fitting = {name: one for name, one in considered.items() if _fits(one, present, path)}
@@ -60,21 +59,25 @@ def chosen_platform(
     if len(fitting) == 1:
         ((name, profile),) = fitting.items()
         return ChosenPlatform(profile, f"platform {name}: {_why(profile, own, present, path)}")
-    raise _refusal(fitting, considered, [name for name in every if name not in own], present, path)
+    raise _refusal(fitting, considered, templates, present, path)
 
 
-def _own_platforms() -> dict[str, PlatformProfile]:
-    """The user's own by name, but for simulated ones; a file that does not load is none.
+def _own_platforms() -> tuple[dict[str, PlatformProfile], list[str]]:
+    """The user's own of a machine, by name, and the names of templates that nobody has changed yet.
 
-    ``platforms list`` says what such a file lacks.
+    Simulated ones are neither, nor is a file that does not load: ``platforms list`` says what it lacks.
     """
-    found = {}
+    found, templates = {}, []
     for name in list_own_platforms():
         try:
-            found[name] = load_platform(name)
+            profile = load_platform(name)
         except UsageError:
             continue
-    return {name: one for name, one in found.items() if not one.provenance.simulated}
+        if profile.drain.source == TEMPLATE_SOURCE:
+            templates.append(name)
+        elif not profile.provenance.simulated:
+            found[name] = profile
+    return found, templates
 
 
 def _fits(profile: PlatformProfile, present: GpuIdentity | None, path: StorePath | None) -> bool:
@@ -106,7 +109,7 @@ def _why(
 def _refusal(
     fitting: Mapping[str, PlatformProfile],
     considered: Mapping[str, PlatformProfile],
-    by_hand: Sequence[str],
+    templates: Sequence[str],
     present: GpuIdentity | None,
     path: StorePath | None,
 ) -> UsageError:
@@ -121,7 +124,7 @@ def _refusal(
     hint = f"calibrate this machine: xstage-tune calibrate{flag}; or name one with --platform: {every}"
     if not considered:
         written = (
-            f"; {', '.join(by_hand)}: a template with example numbers, so to be named" if by_hand else ""
+            f"; {', '.join(templates)}: a template with example numbers, so to be named" if templates else ""
         )
         return UsageError(f"no platform is named, and you have calibrated none{written}", hint)
     if present is None:

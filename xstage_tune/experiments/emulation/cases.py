@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import cast, get_args
@@ -143,11 +144,8 @@ def with_staging_depth(
     def stages_beside(depth: int) -> int:
         return fitting_stages(config.model_copy(update={"staging_depth": depth}), workload, platform)
 
-    # Fewer stages fit beside more slots, so the most slots that leave one are found by halving.
-    fits, too_many = 0, staging_depth + 1
-    while too_many - fits > 1:
-        depth = (fits + too_many) // 2
-        fits, too_many = (depth, too_many) if stages_beside(depth) >= 1 else (fits, depth)
+    # Fewer stages fit beside more slots: the depths that leave a stage come before all that leave none.
+    fits = bisect_left(range(1, staging_depth + 1), True, key=lambda depth: stages_beside(depth) < 1)
     if fits == staging_depth:
         stages = min(stages_beside(fits), config.pipeline_stages)
         return config.model_copy(update={"staging_depth": fits, "pipeline_stages": stages})
