@@ -19,6 +19,7 @@ TINY_LOOP = """
 from typing import NamedTuple
 import numpy as np
 from xstage_tune.simulator.jit import event_kernel, event_loop, run_compiled
+from xstage_tune.simulator.state_pointer import pointer_to
 
 class Counts(NamedTuple):
     counted: np.ndarray
@@ -29,6 +30,7 @@ def count(counts, by):
 
 @event_loop
 def count_up(counts, times):
+    counts = pointer_to(counts)
     for _ in range(times):
         count(counts, 2)
     return counts.counted[0]

@@ -21,6 +21,7 @@ from xstage_tune.simulator.fluid import (
 )
 from xstage_tune.simulator.fluid_rates import set_rates
 from xstage_tune.simulator.jit import event_kernel, event_loop
+from xstage_tune.simulator.state_pointer import pointer_to
 from xstage_tune.simulator.timers import Timers, set_timer
 
 # What a producer does.
@@ -67,6 +68,8 @@ def run_bursts(
     plan: BurstPlan, producers: Producers, timers: Timers, fluid: Fluid, records: BurstRecords
 ) -> int:
     """Run until every producer is at its limit, or the records are full (grow them, call again)."""
+    plan, producers, timers = pointer_to(plan), pointer_to(producers), pointer_to(timers)
+    fluid, records = pointer_to(fluid), pointer_to(records)
     while True:
         timer = timers.winner[1]
         now = timers.when_ns[timer]

@@ -45,7 +45,7 @@ def event_kernel(function: Function) -> Function:
     """Compile a step of an event loop into the loops that call it. Python must not call it: that crashes.
 
     What Python and C would need to call it, and a file of its own in the cache, took most of the time of a
-    compilation: the arguments are tuples of some 70 arrays. Without, 25 s of processor time became 11.
+    compilation. A loop hands its state to its steps by ``state_pointer.pointer_to``.
     """
     return _compiled(function, no_cpython_wrapper=True)
 

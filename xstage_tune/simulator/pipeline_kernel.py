@@ -15,16 +15,18 @@ from xstage_tune.simulator.fluid_rates import set_rates
 from xstage_tune.simulator.jit import event_loop
 from xstage_tune.simulator.mainloop_role import step_mainloop
 from xstage_tune.simulator.pipeline_state import Pipeline
+from xstage_tune.simulator.state_pointer import pointer_to
 from xstage_tune.simulator.storing_roles import next_store, step_issue, step_passed, step_signal
 from xstage_tune.simulator.timers import set_timer
 
 
 @event_loop
-def run_events(run: Pipeline) -> int:
+def run_events(launch: Pipeline) -> int:
     """Run until nothing is left to happen; returns the number of events.
 
     On a return with tiles left, every mainloop role that has some waits on a counter (a deadlock).
     """
+    run = pointer_to(launch)
     sms = run.roles.current.shape[0]
     events = 0
     while True:
