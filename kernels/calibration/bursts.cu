@@ -6,8 +6,9 @@
 //   isolated_bursts  one burst at each of a row of common deadlines, the path idle in between
 // The destination is a ring per producer, together much larger than L2, so that no store can be merged with
 // one of an earlier lap. Timed code touches no global memory but the destination.
-#include "calibration/pattern.cuh"
+#include "common/pattern.cuh"
 #include "common/span.cuh"
+#include "common/start.cuh"
 #include "common/store.cuh"
 #include "common/timer.cuh"
 #include "common/types.cuh"
@@ -19,7 +20,6 @@
 namespace xstage {
 
 constexpr u32 kThreads = 256;
-constexpr u64 kArrivalTimeoutNs = 2'000'000'000;
 constexpr u64 kStartDelayNs = 20'000;
 constexpr u32 kMaxSms = 256;
 
@@ -33,9 +33,7 @@ struct Fault {
 
 // Zeroed by the host before each launch.
 struct Control {
-    u64 start_ns;  // common start on the global timer; 0 until the last producer has arrived
-    u32 arrived;
-    u32 padding;
+    Start start;  // counts the producers
     Fault fault;
 };
 static_assert(sizeof(Control) == 32);
@@ -60,34 +58,19 @@ struct BurstArguments {
 };
 static_assert(sizeof(BurstArguments) == 120);
 
-// A producer's number and the start that all producers share; 0 when they did not all arrive.
-struct Enrolment {
-    u32 lane;
-    u64 start_ns;
-};
-
 __device__ bool on_idle_sm(const BurstArguments& arguments) {
     const u32 sm = sm_id();
     return sm >= kMaxSms || (arguments.idle_sms[sm / 64] >> (sm % 64) & 1) != 0;
 }
 
-// Numbers the producers and tells them one start. Runs once, before the first store: a barrier of atomics inside
-// the timed region would wait behind the outstanding stores and swallow their backpressure.
-__device__ Enrolment enrol(const BurstArguments& arguments) {
+// Numbers the producers and tells them one start.
+__device__ Arrival enrol(const BurstArguments& arguments) {
     Control* control = arguments.control;
-    const u32 lane = atomicAdd(&control->arrived, 1);
-    if (lane + 1 == arguments.producers) {
-        atomicExch(&control->start_ns, global_timer_ns() + kStartDelayNs);
+    const Arrival arrival = arrive_at_start(&control->start, arguments.producers, kStartDelayNs);
+    if (arrival.start_ns == 0) {
+        control->fault = {1, arrival.place, arguments.producers, arrival.seen};
     }
-    const u64 give_up_ns = global_timer_ns() + kArrivalTimeoutNs;
-    u64 start_ns = 0;
-    while ((start_ns = *reinterpret_cast<volatile u64*>(&control->start_ns)) == 0) {
-        if (global_timer_ns() > give_up_ns) {
-            control->fault = {1, lane, arguments.producers, *reinterpret_cast<volatile u32*>(&control->arrived)};
-            break;
-        }
-    }
-    return {lane, start_ns};
+    return arrival;
 }
 
 // One producer's side of a burst: `prepare` outside the span, `issue` inside it.
@@ -184,15 +167,16 @@ __device__ void run_producer(const BurstArguments& arguments, Bursts bursts) {
         return;
     }
     const SharedLayout shared = shared_layout();
-    __shared__ Enrolment enrolment;
+    __shared__ Arrival arrival;
     __shared__ u32 records;
     SpanRecorder recorder(shared.spans, arguments.span_capacity);
     if (threadIdx.x == 0) {
-        enrolment = enrol(arguments);
+        arrival = enrol(arguments);
         recorder.open();
     }
     __syncthreads();
-    const auto [lane, start_ns] = enrolment;
+    const u32 lane = arrival.place;
+    const u64 start_ns = arrival.start_ns;
     if (start_ns == 0) {
         return;
     }

@@ -1,6 +1,6 @@
 // Owner's check of what the producers stored, for destinations in GPU memory. Runs on the owner GPU, after
 // the senders have completed. Destinations in host memory are checked by the CPU, their owner.
-#include "calibration/pattern.cuh"
+#include "common/pattern.cuh"
 #include "common/span.cuh"
 #include "common/types.cuh"
 

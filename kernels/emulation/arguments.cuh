@@ -2,6 +2,7 @@
 #pragma once
 
 #include "common/span.cuh"
+#include "common/start.cuh"
 #include "common/types.cuh"
 #include "megamoe/scheduler.cuh"
 
@@ -30,9 +31,7 @@ struct Fault {
 
 // Zeroed by the host before each launch.
 struct Control {
-    u64 start_ns;  // common start on the global timer; 0 until the last lane has arrived
-    u32 arrived;
-    u32 padding;
+    Start start;  // counts the lanes
     Fault fault;
 };
 static_assert(sizeof(Control) == 48);

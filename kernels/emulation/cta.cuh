@@ -1,7 +1,7 @@
 // What the roles of one CTA share, and where a tile's bytes go.
 #pragma once
 
-#include "calibration/pattern.cuh"
+#include "common/pattern.cuh"
 #include "common/mbarrier.cuh"
 #include "common/timer.cuh"
 #include "common/types.cuh"

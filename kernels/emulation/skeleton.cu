@@ -11,7 +11,7 @@
 // The traps of device-side timing are designed out as in calibration: moments are staged in shared memory, the lanes
 // start at a common deadline of the global timer, spins count the SM's clock, every table is in shared memory before
 // the start, and no fence is inside a span.
-#include "calibration/pattern.cuh"
+#include "common/pattern.cuh"
 #include "common/mbarrier.cuh"
 #include "common/span.cuh"
 #include "common/timer.cuh"
@@ -41,27 +41,16 @@ constexpr u32 kSignalThread = kIssueThreads + 32;
 constexpr u32 kLoaderThread = kIssueThreads + 64;
 constexpr u32 kThreads = kIssueThreads + 96;
 
-constexpr u64 kArrivalTimeoutNs = 2'000'000'000;
 // Filling the slots and tables takes a few us a CTA; all must be done by the common start.
 constexpr u64 kStartDelayNs = 100'000;
 
-// Registers the CTA and tells it the start that all lanes share; 0 when they did not all arrive. Before the first
-// store: a barrier of atomics in the timed region would wait behind the outstanding stores.
+// Registers the CTA and tells it the start that all lanes share; 0 when they did not all arrive.
 __device__ u64 enrol(const SkeletonArguments& arguments, u32 lane) {
-    Control* control = arguments.control;
-    if (atomicAdd(&control->arrived, 1) + 1 == arguments.lane_count) {
-        atomicExch(&control->start_ns, global_timer_ns() + kStartDelayNs);
+    const Arrival arrival = arrive_at_start(&arguments.control->start, arguments.lane_count, kStartDelayNs);
+    if (arrival.start_ns == 0) {
+        Waiter{arguments.control, 0, lane, Role::loader}.raise(Wait::arrival, 0, 0, arguments.lane_count, arrival.seen);
     }
-    const Waiter waiter = {control, global_timer_ns() + kArrivalTimeoutNs, lane, Role::loader};
-    u64 start_ns = 0;
-    while ((start_ns = *reinterpret_cast<volatile u64*>(&control->start_ns)) == 0) {
-        if (global_timer_ns() > waiter.deadline_ns) {
-            const u32 arrived = *reinterpret_cast<volatile u32*>(&control->arrived);
-            waiter.raise(Wait::arrival, 0, 0, arguments.lane_count, arrived);
-            break;
-        }
-    }
-    return start_ns;
+    return arrival.start_ns;
 }
 
 template <typename Row>

@@ -4,7 +4,7 @@
 // last register store, or the copies have read their sources. Local bytes go first.
 #pragma once
 
-#include "calibration/pattern.cuh"
+#include "common/pattern.cuh"
 #include "common/store.cuh"
 #include "common/types.cuh"
 #include "emulation/cta.cuh"

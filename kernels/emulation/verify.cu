@@ -1,6 +1,6 @@
 // Owner's check of what a skeleton stored, for destinations in GPU memory: runs on the owner GPU, after the sender
 // has completed. Destinations in host memory are checked by the CPU, their owner.
-#include "calibration/pattern.cuh"
+#include "common/pattern.cuh"
 #include "common/types.cuh"
 
 namespace xstage::emulation {

@@ -119,7 +119,7 @@ def run_on_host(
     bad = library.run_grid(ctypes.c_void_p(arguments.ctypes.data), sm_count)
     assert bad == 0, f"{bad} CTAs crashed or hung"
     seen = memory.view(control, CONTROL.itemsize).view(CONTROL)[0]
-    recorded = empty_record(plan, int(seen["start_ns"]))
+    recorded = empty_record(plan, int(seen["start"]["at_ns"]))
     for name in ("lanes", "totals", "moments"):
         rows = getattr(recorded, name)
         if rows.nbytes:

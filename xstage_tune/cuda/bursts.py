@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from xstage_tune.base.errors import DeviceError, UsageError
 from xstage_tune.base.spans import LANE_DTYPE, RECORD_DTYPE, SpanTable, decode_records
 from xstage_tune.cuda.destination import Destination, RingLayout
-from xstage_tune.cuda.driver import launch, synchronize
+from xstage_tune.cuda.driver import START, launch, synchronize
 from xstage_tune.cuda.memory import GpuMemory
 from xstage_tune.launches.bursts import BurstPoint
 
@@ -42,17 +42,8 @@ BURST_ARGUMENTS = np.dtype(
         ("idle_sms", "<u8", (4,)),
     ]
 )
-CONTROL = np.dtype(
-    [
-        ("start_ns", "<u8"),
-        ("arrived", "<u4"),
-        ("padding", "<u4"),
-        ("raised", "<u4"),
-        ("producer", "<u4"),
-        ("expected", "<u4"),
-        ("seen", "<u4"),
-    ]
-)
+FAULT = np.dtype([(name, "<u4") for name in ("raised", "producer", "expected", "seen")])
+CONTROL = np.dtype([("start", START), ("fault", FAULT)])
 
 
 def check_point(point: BurstPoint, sm_count: int) -> None:
@@ -174,8 +165,8 @@ class BurstLauncher:
     def _raise_fault(self) -> None:
         control = np.zeros(1, CONTROL)
         self._control.read_into(control, self._stream)
-        if control["raised"][0]:
-            row = control[0]
+        row = control[0]["fault"]
+        if row["raised"]:
             raise DeviceError(
                 f"producer {row['producer']} waited for {row['expected']} producers to start, "
                 f"and saw {row['seen']}",

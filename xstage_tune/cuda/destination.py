@@ -15,11 +15,13 @@ from xstage_tune.base.errors import DeviceError, UsageError
 from xstage_tune.base.fabric import StorePath
 from xstage_tune.cuda.driver import check, launch, synchronize
 from xstage_tune.cuda.extents import count_extent_mismatches
+from xstage_tune.cuda.graph_timing import elapsed_ns
 from xstage_tune.cuda.memory import GpuMemory, PinnedMemory, enable_peer_access
 from xstage_tune.cuda.pattern import count_mismatches
 from xstage_tune.cuda.variants import VERIFY, VERIFY_EXTENTS, KernelVariant
 from xstage_tune.launches.bursts import BurstPoint, CopyRate
 from xstage_tune.launches.device import Verification
+from xstage_tune.model.checks import NS_PER_S
 
 _VERIFY_TIMEOUT_S = 10.0
 _COPY_BYTES = 256 << 20
@@ -271,21 +273,17 @@ def find_peer(sender: Device) -> Device:
 def measure_copy_rate(path: StorePath, destination: Destination, sender: Device, stream: Stream) -> CopyRate:
     """Rate of the copy engine into ``destination``, timed by events, after one untimed copy."""
     nbytes = min(_COPY_BYTES, destination.nbytes)
-    handle = driver.CUstream(int(stream.handle))
     source = GpuMemory(sender, nbytes, sender)
-    begin, end = (check(driver.cuEventCreate(0), "create an event") for _ in range(2))
-    rates: list[float] = []
     try:
-        for sample in range(_COPY_SAMPLES + 1):
-            check(driver.cuEventRecord(begin, handle), "record an event")
-            destination.copy_from(source, stream)
-            check(driver.cuEventRecord(end, handle), "record an event")
-            synchronize(stream, _VERIFY_TIMEOUT_S, "a copy-engine copy")
-            elapsed_ms = check(driver.cuEventElapsedTime(begin, end), "time a copy")
-            if sample > 0:
-                rates.append(nbytes / (elapsed_ms * 1e-3))
+        times_ns = [
+            elapsed_ns(
+                stream,
+                lambda: destination.copy_from(source, stream),
+                _VERIFY_TIMEOUT_S,
+                "a copy-engine copy",
+            )
+            for _ in range(_COPY_SAMPLES + 1)
+        ]
     finally:
-        for event in (begin, end):
-            check(driver.cuEventDestroy(event), "free an event")
         source.close()
-    return CopyRate(path, nbytes, tuple(rates))
+    return CopyRate(path, nbytes, tuple(nbytes * NS_PER_S / time_ns for time_ns in times_ns[1:]))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -10,7 +12,10 @@ from cuda.bindings import driver
 from cuda.core import Device, Kernel, Stream
 from numpy.typing import NDArray
 
-from xstage_tune.base.errors import DeviceError
+from xstage_tune.base.errors import DeviceError, XStageError
+
+#: The struct of ``kernels/common/start.cuh``.
+START = np.dtype([("at_ns", "<u8"), ("arrived", "<u4"), ("padding", "<u4")])
 
 
 def check(result: tuple[Any, ...], action: str) -> Any:
@@ -27,6 +32,17 @@ def check(result: tuple[Any, ...], action: str) -> Any:
     return values[0] if len(values) == 1 else tuple(values)
 
 
+@contextmanager
+def core_call(action: str) -> Iterator[None]:
+    """Calls of cuda.core, whose errors become a :class:`DeviceError` that says what failed and how."""
+    try:
+        yield
+    except XStageError:
+        raise
+    except Exception as error:  # cuda.core has no public class for its errors
+        raise DeviceError(f"cannot {action}: {error}", "xstage-tune doctor --device cuda") from error
+
+
 def launch(
     kernel: Kernel,
     stream: Stream,
@@ -39,6 +55,7 @@ def launch(
 ) -> None:
     """Launch a kernel whose one parameter is a struct given as a one-row array of its layout.
 
+    By the driver: ``cuda.core.launch`` takes buffers, numbers and tensor maps, but no structs.
     ``cooperative`` makes the driver refuse a grid that cannot be resident as a whole.
     """
     parameters = np.array([arguments.ctypes.data], dtype=np.uint64)

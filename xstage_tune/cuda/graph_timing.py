@@ -6,12 +6,11 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from math import ceil
 from statistics import fmean
-from typing import Any
 
-from cuda.bindings import driver
-from cuda.core import Stream
+from cuda.core import Event, EventOptions, Stream
+from cuda.core.graph import Graph
 
-from xstage_tune.cuda.driver import check, synchronize
+from xstage_tune.cuda.driver import core_call, synchronize
 from xstage_tune.model.checks import NS_PER_S
 
 _MS_PER_S = 1e3
@@ -43,32 +42,31 @@ class ReplayGraph:
     """
 
     def __init__(self, stream: Stream, queue: Callable[[], None], launch_ns: float) -> None:
-        self._handle = driver.CUstream(int(stream.handle))
+        self._stream = stream
         self.launches = launches_lasting(_GRAPH_NS, launch_ns)
         self.about_ns = self.launches * max(launch_ns, 1.0)
-        mode = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
-        check(driver.cuStreamBeginCapture(self._handle, mode), "begin the capture of a graph")
-        try:
-            for _ in range(self.launches):
-                queue()
-        finally:
-            # Also after an error: a stream that is left capturing can be used for nothing else.
-            ended = driver.cuStreamEndCapture(self._handle)
-        graph = check(ended, "end the capture of a graph")
-        try:
-            self._graph: Any = check(driver.cuGraphInstantiate(graph, 0), "instantiate a graph")
-        finally:
-            check(driver.cuGraphDestroy(graph), "free a captured graph")
+        with core_call("capture a graph"):
+            builder = stream.create_graph_builder()
+            try:
+                builder.begin_building("thread_local")
+                try:
+                    for _ in range(self.launches):
+                        queue()
+                finally:
+                    # Also after an error: a stream that is left capturing can be used for nothing else.
+                    builder.end_building()
+                self._graph: Graph = builder.complete()
+            finally:
+                builder.close()
 
     def close(self) -> None:
         """Free the graph; safe to call twice."""
-        if self._graph is not None:
-            graph, self._graph = self._graph, None
-            check(driver.cuGraphExecDestroy(graph), "free a graph")
+        self._graph.close()
 
     def queue(self) -> None:
         """Queue the graph."""
-        check(driver.cuGraphLaunch(self._graph, self._handle), "replay a graph")
+        with core_call("replay a graph"):
+            self._graph.launch(self._stream)
 
 
 class GraphsInTurn:
@@ -100,51 +98,30 @@ class GraphsInTurn:
         Raises:
             DeviceError: one failed, or they did not end in ``timeout_s``.
         """
-        with Events(self._stream) as events:
-            for _ in range(self._settling):
-                self._queue_turn()
-            events.record()
-            for _ in range(self._timed):
-                self._queue_turn(events)
-            synchronize(self._stream, timeout_s, "replays of graphs")
-            passed_ns = events.between_ns()
+        for graph in self._settling * list(self._graphs):
+            graph.queue()
+        events = [record(self._stream)]
+        for graph in self._timed * list(self._graphs):
+            graph.queue()
+            events.append(record(self._stream))
+        synchronize(self._stream, timeout_s, "replays of graphs")
+        passed_ns = between_ns(events)
         return [
             fmean(passed_ns[place :: len(self._graphs)]) / graph.launches
             for place, graph in enumerate(self._graphs)
         ]
 
-    def _queue_turn(self, events: Events | None = None) -> None:
-        for graph in self._graphs:
-            graph.queue()
-            if events is not None:
-                events.record()
+
+def record(stream: Stream) -> Event:
+    """Queue an event that tells times."""
+    with core_call("record an event"):
+        return stream.record(options=EventOptions(timing_enabled=True))
 
 
-class Events:
-    """Events on a stream, freed at the end of a ``with``."""
-
-    def __init__(self, stream: Stream) -> None:
-        self._handle = driver.CUstream(int(stream.handle))
-        self._events: list[Any] = []
-
-    def __enter__(self) -> Events:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for event in self._events:
-            check(driver.cuEventDestroy(event), "free an event")
-
-    def record(self) -> None:
-        """Queue the next one."""
-        self._events.append(check(driver.cuEventCreate(0), "create an event"))
-        check(driver.cuEventRecord(self._events[-1], self._handle), "record an event")
-
-    def between_ns(self) -> list[float]:
-        """Times from each to the next one, all of which have passed."""
-        return [
-            float(check(driver.cuEventElapsedTime(first, second), "read an event")) / _MS_PER_S * NS_PER_S
-            for first, second in pairwise(self._events)
-        ]
+def between_ns(events: Sequence[Event]) -> list[float]:
+    """Times from each to the next one, all of which have passed."""
+    with core_call("read an event"):
+        return [(second - first) / _MS_PER_S * NS_PER_S for first, second in pairwise(events)]
 
 
 def elapsed_ns(
@@ -160,11 +137,9 @@ def elapsed_ns(
     Raises:
         DeviceError: it failed, or did not end in ``timeout_s``.
     """
-    with Events(stream) as events:
-        before()
-        events.record()
-        queue()
-        events.record()
-        synchronize(stream, timeout_s, action)
-        (passed_ns,) = events.between_ns()
-    return passed_ns
+    before()
+    begin = record(stream)
+    queue()
+    end = record(stream)
+    synchronize(stream, timeout_s, action)
+    return between_ns([begin, end])[0]

@@ -1,4 +1,4 @@
-"""What producers store and owners expect: the numpy twin of ``kernels/calibration/pattern.cuh``."""
+"""What producers store and owners expect: the numpy twin of ``kernels/common/pattern.cuh``."""
 
 from __future__ import annotations
 

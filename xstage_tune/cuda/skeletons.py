@@ -155,7 +155,7 @@ class CudaSkeletons:
         control = np.zeros(1, CONTROL)
         self._control.read_into(control, self._gpu.stream)
         raise_fault(control[0]["fault"], plan)
-        recorded = empty_record(plan, int(control[0]["start_ns"]))
+        recorded = empty_record(plan, int(control[0]["start"]["at_ns"]))
         for name in ("lanes", "totals", "moments"):
             buffers.read_into(getattr(recorded, name), int(arguments[name][0]))
         return recorded

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from xstage_tune.base.fabric import StoreFlavour
+from xstage_tune.cuda.driver import START
 from xstage_tune.families.megamoe.scheduling import SCHEDULER_PARAMETERS
 
 MAX_SMS = 256
@@ -63,7 +64,7 @@ LANE_TOTALS = np.dtype(
 FAULT = np.dtype(
     [(name, "<u4") for name in ("raised", "lane", "role", "wait", "tile", "subject", "expected", "seen")]
 )
-CONTROL = np.dtype([("start_ns", "<u8"), ("arrived", "<u4"), ("padding", "<u4"), ("fault", FAULT)])
+CONTROL = np.dtype([("start", START), ("fault", FAULT)])
 SHARED_OFFSETS = np.dtype(
     [
         (name, "<u4")
