@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -85,8 +86,22 @@ def test_a_stall_that_the_closed_forms_leave_out_is_a_reason(run_cli: RunCli, tm
     assert found["predicted"]["alternating"]["hiding_ratio"] == 1
     assert found["finite_run"]["exposed_part"] > 0.25
     assert (found["verdict"], result.exit_code) == ("reshape", 1)
+    rows = _rows(run_cli("audit", "-w", FLASH, "-p", "h200-peer", "--config", str(file)).stdout)
+    assert float(rows["launch: hiding ratio"].rstrip("%")) == round(
+        100 * found["finite_run"]["hiding_ratio"], 1
+    )
+    assert "hiding ratio" not in rows
+    assert rows["steady state: hiding ratio"].startswith("100.0%")
+    told = _rows(run_cli(*asked[:7], "--closed-forms").stdout)
+    assert "hiding ratio" not in told
     closed = json.loads(run_cli(*asked, "--closed-forms").stdout)
     assert (closed["finite_run"], closed["verdict"]) == (None, "reshape")  # loads wait, so they cannot tell
+
+
+def _rows(text: str) -> dict[str, str]:
+    """First further cell of each printed row, by its name."""
+    cells = (re.split(r"  +", line.strip()) for line in text.splitlines())
+    return {name: more[-1] for name, *more in cells if more}
 
 
 def test_bounds_that_hold_do_not_hide_loads_that_wait() -> None:

@@ -17,10 +17,12 @@ from xstage_tune.base.errors import UsageError
 from xstage_tune.base.number_format import duration
 from xstage_tune.families.attention_a2a.config import AttentionConfig
 from xstage_tune.families.attention_a2a.workload import AttentionWorkload
+from xstage_tune.families.kernel_launch import OTHER_GPU
 from xstage_tune.platforms.loader import load_platform, save_platform
 from xstage_tune.report.figure import LanePanel, Panel
 from xstage_tune.report.history import cuts_table, history_plate
 from xstage_tune.report.residual import line_lengths, predicted_residuals, simulated_residuals
+from xstage_tune.report.run_trace import traced_answer
 from xstage_tune.report.study_case import StudyCase, load_study
 from xstage_tune.report.study_report import render_study
 from xstage_tune.store.facade import Store
@@ -65,6 +67,16 @@ def test_page_tells_workload_platform_answer_and_bound_in_words(study: StudyCase
     ):
         assert said in text
     assert re.search(r"Default: (reshape|piggyback)\.", text)
+
+
+def test_page_and_trace_say_on_what_its_figures_rest(attention: StudyCase) -> None:
+    """The paper's GPU was measured by others; a platform may have been forced on another GPU."""
+    assert "compute: published" in Page(render_study(attention)).text.lower()
+    forced = f"emulation on NVIDIA H20{OTHER_GPU}sm_count 132, not 78"
+    study = replace(attention, result=replace(attention.result, device=forced))
+    assert "forced on this one: sm_count 132, not 78" in Page(render_study(study)).text
+    marks = traced_answer(study).args["marks"]
+    assert [any(said in mark for mark in marks) for said in ("published", "not 78")] == [True, True]
 
 
 def test_figures_are_numbered_in_order(study: StudyCase) -> None:

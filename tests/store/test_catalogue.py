@@ -67,12 +67,22 @@ def test_runs_and_studies_are_listed_newest_first(run_cli: RunCli, store: Store,
         ("calibrate", run, "finished"),
     ]
     assert [entry["best_ns"] for entry in entries] == [5e5, 8e5, None]
+    assert [entry["objective"] for entry in entries] == ["latency", "latency", ""]
     assert [entry["trials"] for entry in entries] == [1, 3, 1]
     assert [entry["workload"] for entry in entries] == ["fa-a2a/b", "megamoe/a", "fa-a2a/paper"]
     assert [entry["platform"] for entry in entries] == ["paper-nvlink5", "paper-nvlink5", "h200-host"]
     assert all(entry["size_bytes"] > 0 for entry in entries)
     table = run_cli("store", "list", "--store", location).stdout
     assert all(entry["id"] in table for entry in entries)
+    assert "500.0 us latency" in table
+    assert "best latency" in run_cli("store", "show", study, "--store", location).stdout
+
+
+def test_a_run_on_a_gpu_that_the_platform_is_not_of_is_listed_as_such(store: Store) -> None:
+    parameters = {"other_gpu": "sm_count 132, not 78"}
+    with store.begin_run(kind="emulate", argv=[], device=H200, parameters=parameters) as run:
+        run.add_launch(0, make_burst())
+    assert "sm_count 132, not 78" in store.details(run.id).entry.device
 
 
 @pytest.mark.parametrize(

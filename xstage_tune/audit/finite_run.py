@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from xstage_tune.estimates.figures import Basis, Figure, derived
 from xstage_tune.families.config import KernelConfig
 from xstage_tune.families.workload import Workload
+from xstage_tune.model.checks import NS_PER_S
 from xstage_tune.platforms.schema import PlatformProfile
 
 #: Remote stores that make a launch longer by at most this part are hidden: no change is worth it. ``profile``
@@ -29,6 +30,7 @@ class FiniteRun:
     residual_ns: Figure  # E_res: how much longer that is for the remote stores
     waits_ns: Figure  # that a role that computes waits longer for them, mean over the SMs
     exposed_part: Figure  # E_res, of the launch
+    hiding_ratio: Figure | None  # equation 21 of E_res; None where the launch stores nothing remotely
 
     @property
     def hides(self) -> bool:
@@ -55,9 +57,12 @@ def simulate_launch(
     latency = Figure(run.end_ns, max(Basis.DERIVED, basis), how)
     beyond = f"{how}, beyond the same launch without remote stores"
     residual = derived(max(0.0, run.end_ns - alone.end_ns), beyond, latency)
+    serial_ns = NS_PER_S * float(launch.streams.remote_bytes.sum()) / platform.drain.bytes_per_s
+    hidden = 1.0 - residual.value / serial_ns if serial_ns > 0 else None
     return FiniteRun(
         latency_ns=latency,
         residual_ns=residual,
         waits_ns=derived(max(0.0, waits_ns(run) - waits_ns(alone)), beyond, latency),
         exposed_part=derived(residual.value / run.end_ns, "E_res over the launch", residual, latency),
+        hiding_ratio=None if hidden is None else derived(hidden, f"equation 21, {how}", residual),
     )

@@ -50,6 +50,10 @@ def _comment(tuned: TunedConfig) -> Iterator[str]:
     yield f"{tuned.workload.name} on {platform.name} ({platform.path} path)"
     if objective.unfinished:
         yield f"UNFINISHED, the best so far: {objective.unfinished}"
+    if platform.other_gpu:
+        yield f"FORCED on another GPU than the platform's: {platform.other_gpu}"
+    if platform.compute_origin not in (None, "measured"):
+        yield f"compute: {platform.compute_origin}; tile times were not measured on this GPU"
     latency = "" if objective.quantity == "latency" else f", latency {duration(objective.latency_ns)}"
     yield f"{objective.quantity} {duration(objective.ns)}{latency}, {objective.basis} on {objective.device}"
     yield f"default config {duration(objective.default_ns)}, lower bound {duration(objective.bound_ns)}"

@@ -13,7 +13,7 @@ from xstage_tune.base.version import __version__
 from xstage_tune.families.fields import AnyConfig, AnyWorkload
 from xstage_tune.families.megamoe.schedule_model import ScheduleModel
 from xstage_tune.platforms.identity import GpuIdentity
-from xstage_tune.platforms.schema import PlatformProfile
+from xstage_tune.platforms.schema import ComputeOrigin, PlatformProfile
 
 FORMAT: Literal["xstage-tune.tuned-config"] = "xstage-tune.tuned-config"
 
@@ -59,7 +59,7 @@ class PlatformIdentity(Strict):
     #: The GPU that the platform was calibrated on; exports of before it was told apart have its name alone.
     gpu_identity: GpuIdentity | None = None
     #: Whether the times of its tiles, by which the search predicts and bounds, were measured.
-    compute_origin: Literal["measured", "datasheet"] | None = None
+    compute_origin: ComputeOrigin | None = None
     #: How the GPU that ran the configs differs from it, where the platform was forced on that GPU.
     other_gpu: str | None = None
 

@@ -78,6 +78,6 @@ def unmeasured_compute(platform: PlatformProfile) -> str | None:
     if platform.compute is None or platform.compute.origin == "measured":
         return None
     return (
-        f"compute: datasheet; rates and tile times of {platform.gpu.name} are published figures or derived "
-        "from them, not measured"
+        f"compute: {platform.compute.origin}; rates and tile times of {platform.gpu.name} are published "
+        "figures or derived from them, not measured here"
     )

@@ -34,6 +34,7 @@ SCHEMA_VERSION: Literal[1] = 1
 
 Interval = tuple[NonNegative, NonNegative]
 
+ComputeOrigin = Literal["measured", "published", "datasheet"]
 Source = Annotated[
     str, Field(description="Where the numbers of this section come from", examples=["estimate"])
 ]
@@ -385,9 +386,10 @@ class Compute(Grown):
         description="Accumulator memory of an SM beside its registers (TMEM), in bytes; 0 for none",
         examples=[0],
     )
-    origin: Literal["measured", "datasheet"] = Field(
+    origin: ComputeOrigin = Field(
         "measured",
-        description="Whether rates and tile times were measured on this GPU, or come from published figures",
+        description="Whether rates and tile times were measured on this GPU, are published ones that others "
+        "measured in part, or come from datasheets",
         examples=["datasheet"],
     )
     source: Source = ""
@@ -482,10 +484,12 @@ class PlatformProfile(Strict):
     def figures(self) -> PlatformProfile:
         """The profile without what tells its GPU from others: two of equal figures give equal results.
 
-        Studies and recordings know a profile by these.
+        Studies and recordings know a profile by these. Some that are marked ``published`` were not before.
         """
-        gpu = self.gpu.model_copy(update=dict.fromkeys(Gpu.gained))
-        return self.model_copy(update={"gpu": gpu})
+        changed: dict[str, object] = {"gpu": self.gpu.model_copy(update=dict.fromkeys(Gpu.gained))}
+        if self.compute is not None and self.compute.origin == "published":
+            changed["compute"] = self.compute.model_copy(update={"origin": "measured"})
+        return self.model_copy(update=changed)
 
     @model_validator(mode="after")
     def _points_are_distinct(self) -> PlatformProfile:

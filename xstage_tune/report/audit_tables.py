@@ -11,7 +11,7 @@ from rich.text import Text
 
 from xstage_tune.audit.finite_run import MOST_EXPOSED
 from xstage_tune.audit.run import Audit
-from xstage_tune.base.number_format import byte_count, duration, percent, rate
+from xstage_tune.base.number_format import ABSENT, byte_count, duration, percent, rate
 from xstage_tune.estimates.figures import Figure
 from xstage_tune.estimates.schedule import SchedulePrediction
 from xstage_tune.families.architecture import compute_of, unmeasured_compute
@@ -22,6 +22,8 @@ from xstage_tune.report.tables import Column, TableData, render_table
 
 #: Rows of an attention's predictions that leave out what drains behind the last store.
 _ON_THE_SENDER = ("residual", "hiding ratio")
+#: Rows that say what the stores expose.
+_EXPOSED = ("stall dt of a tile", *_ON_THE_SENDER)
 
 
 def audit_json(audit: Audit, overrides: Sequence[str] = ()) -> dict[str, Any]:
@@ -240,6 +242,8 @@ def _predictions(audit: Audit) -> TableData:
         rows = [
             (f"{name} on the sender" if name in _ON_THE_SENDER else name, *cells) for name, *cells in rows
         ]
+    launch_rows = tuple(_launch_rows(audit))
+    rows = [*launch_rows, *((_steady(name, audit), *cells) for name, *cells in rows)]
     weakest = max(p.stall_ns.basis for p in audit.predicted.values())
     undefined = any(p.hiding_ratio is None for p in audit.predicted.values())
     notes = (
@@ -254,7 +258,35 @@ def _predictions(audit: Audit) -> TableData:
         *audit.detail.footnotes(),
     )
     columns = (Column("predicted"), *(Column(name, "right") for name in audit.predicted))
-    return TableData("Predicted", columns, tuple(rows), notes, frozenset({coupled}))
+    return TableData(
+        "Predicted",
+        columns,
+        tuple(rows),
+        notes,
+        frozenset({len(launch_rows), len(launch_rows) + coupled}) - {0},
+    )
+
+
+def _launch_rows(audit: Audit) -> Iterator[tuple[str, ...]]:
+    """What the simulated launch of the audited schedule exposes, which decides."""
+    if audit.finite is None:
+        return
+    hiding = audit.finite.hiding_ratio
+    for name, cell in (
+        ("launch: residual", duration(audit.finite.residual_ns.value)),
+        ("launch: hiding ratio", _share(hiding.value) if hiding else "none"),
+    ):
+        yield (name, *(cell if schedule == audit.schedule else ABSENT for schedule in audit.predicted))
+
+
+def _steady(name: str, audit: Audit) -> str:
+    """The name of a row of the closed forms; says so where the verdict rests on more than they know."""
+    if name.removesuffix(" on the sender") not in _EXPOSED:
+        return name
+    if audit.finite is not None:
+        return f"steady state: {name}"
+    left_out = audit.burst.operand_wait_ns and audit.burst.operand_wait_ns.value > 0
+    return f"{name}, if no operand load waits" if left_out else name
 
 
 def _finite_notes(audit: Audit) -> Iterator[str]:

@@ -13,11 +13,13 @@ from xstage_tune.experiments.emulation.cases import cases_of, launch_of
 from xstage_tune.experiments.emulation.request import request_from_keys
 from xstage_tune.families.attention_a2a.budget import WARPGROUP_ROWS
 from xstage_tune.families.attention_a2a.timing import ATTENTIONS
+from xstage_tune.families.kernel_launch import OTHER_GPU
 from xstage_tune.launches.bursts import BURSTS
 from xstage_tune.launches.skeletons import SKELETONS
 from xstage_tune.report.simulated import Simulations
 from xstage_tune.report.span_names import TileKinds
 from xstage_tune.report.study_case import StudyCase
+from xstage_tune.report.study_words import platform_marks
 from xstage_tune.report.trace_file import Counter, TracedLaunch
 from xstage_tune.simulator.traces import occupancy, pipeline_spans
 from xstage_tune.store.facade import Store
@@ -60,8 +62,8 @@ def traced_run(run: Run, launches: Sequence[StoredLaunch], only: int | None) -> 
             f"{what} {launches[0].run_id} recorded no spans: checks and timed replays do not",
             "leave out --launch to trace those that did" if others else "profile again",
         )
-    tiles = _emulated_tiles(run)
-    return [_traced(launch, tiles) for launch in recorded]
+    tiles, other_gpu = _emulated_tiles(run), str(run.parameters.get("other_gpu") or "")
+    return [_traced(launch, tiles, other_gpu) for launch in recorded]
 
 
 def traced_answer(study: StudyCase) -> TracedLaunch:
@@ -73,7 +75,11 @@ def traced_answer(study: StudyCase) -> TracedLaunch:
     table = pipeline_spans(run)
     return TracedLaunch(
         name=f"{study.workload.name}, {answer.config.label}",
-        args={"config": answer.config.model_dump(mode="json"), "simulated_on": study.platform.name},
+        args={
+            "config": answer.config.model_dump(mode="json"),
+            "simulated_on": study.platform.name,
+            "marks": [*platform_marks(study.platform, study.result.device.partition(OTHER_GPU)[2])],
+        },
         spans=len(table.spans),
         tables=lambda: {0: table},
         least_ns=run.end_ns,
@@ -118,7 +124,10 @@ def _emulated_tiles(run: Run) -> Callable[[StoredLaunch], TileKinds | None]:
     return of_launch
 
 
-def _traced(launch: StoredLaunch, tiles_of: Callable[[StoredLaunch], TileKinds | None]) -> TracedLaunch:
+def _traced(
+    launch: StoredLaunch, tiles_of: Callable[[StoredLaunch], TileKinds | None], other_gpu: str
+) -> TracedLaunch:
+    """``other_gpu``: how the GPU differs from the platform's, where it was forced on it; else empty."""
     args: dict[str, Any] = {
         **launch.point,
         "launch": launch.sequence,
@@ -126,6 +135,7 @@ def _traced(launch: StoredLaunch, tiles_of: Callable[[StoredLaunch], TileKinds |
         "registers": launch.info.registers,
         "started_at": launch.info.started_at,
         **(launch.measured or {}),
+        **({"other_gpu": other_gpu} if other_gpu else {}),
     }
     return TracedLaunch(
         name=_launch_name(launch),

@@ -36,7 +36,7 @@ def details_table(details: Details) -> TableData:
         ("device", entry.device),
     ]
     rows += [("suite", entry.suite)] if entry.suite else []
-    rows += [("best", duration(entry.best_ns))] if entry.best_ns is not None else []
+    rows += [(f"best {entry.objective}", duration(entry.best_ns))] if entry.best_ns is not None else []
     rows += [(name, str(value)) for name, value in details.about.items()]
     rows += [(name, f"{count:,}") for name, count in details.parts.items()]
     rows += [("size", byte_count(entry.size_bytes))]
@@ -53,7 +53,7 @@ def _row(entry: Entry) -> tuple[str, ...]:
         entry.workload,
         entry.platform,
         entry.device,
-        "" if entry.best_ns is None else duration(entry.best_ns),
+        "" if entry.best_ns is None else f"{duration(entry.best_ns)} {entry.objective}",
         f"{entry.trials:,}",
         byte_count(entry.size_bytes),
     )

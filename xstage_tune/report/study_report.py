@@ -9,6 +9,7 @@ from xstage_tune.audit.run import audit
 from xstage_tune.base.number_format import duration, percent
 from xstage_tune.families.binding import bind
 from xstage_tune.families.config import KernelConfig
+from xstage_tune.families.kernel_launch import OTHER_GPU
 from xstage_tune.report.audit_tables import verdict_table
 from xstage_tune.report.comparison import comparison_table
 from xstage_tune.report.distribution import distribution_plate
@@ -25,6 +26,7 @@ from xstage_tune.report.simulated import Case, Simulations
 from xstage_tune.report.study_case import StudyCase
 from xstage_tune.report.study_words import (
     answer_words,
+    platform_marks,
     platform_words,
     search_words,
     verdict_words,
@@ -42,7 +44,8 @@ def render_study(study: StudyCase) -> str:
     title = f"{study.workload.name} on {study.platform.name}"
     if study.result.unfinished:
         title = f"{title} (unfinished)"
-    lead = (answer_words(study), search_words(study))
+    marks = platform_marks(study.platform, study.result.device.partition(OTHER_GPU)[2])
+    lead = (answer_words(study), search_words(study), *marks)
     return render_page(title, tuple(_blocks(study)), lead)
 
 

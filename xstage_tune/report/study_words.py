@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from xstage_tune.base.number_format import byte_count, counted, duration, percent, rate
 from xstage_tune.estimates.schedule import VISIBILITY_LATENCY
+from xstage_tune.families.architecture import unmeasured_compute
 from xstage_tune.families.binding import family_of
 from xstage_tune.families.kernel_launch import EMULATION_ON
 from xstage_tune.families.workload import Workload
@@ -61,6 +62,16 @@ def _ran(device: str) -> str:
 def other_gpu_words(platform: PlatformProfile, differences: str) -> str:
     """That a platform was forced on a GPU that it was not calibrated on."""
     return f"platform {platform.name} was calibrated on another GPU, and forced on this one: {differences}"
+
+
+def platform_marks(platform: PlatformProfile, other_gpu: str = "") -> tuple[str, ...]:
+    """What a result must say of its platform wherever it is shown, each as a sentence.
+
+    Args:
+        other_gpu: how the GPU that ran differs from the platform's; empty where it does not.
+    """
+    marks = (other_gpu and other_gpu_words(platform, other_gpu), unmeasured_compute(platform))
+    return tuple(f"{mark[0].upper()}{mark[1:]}." for mark in marks if mark)
 
 
 def latency_words() -> str:

@@ -33,7 +33,7 @@ from optuna.trial import TrialState
 
 from xstage_tune.base.errors import DeviceError, FindingError, RunInterrupted
 from xstage_tune.base.interrupts import held_back, stop_if_asked
-from xstage_tune.base.number_format import duration
+from xstage_tune.base.number_format import duration, percent
 from xstage_tune.base.progress import Progress, phase
 from xstage_tune.families.binding import bind
 from xstage_tune.families.config import KernelConfig
@@ -167,8 +167,10 @@ class _Search:
             return f"timeout of {request.timeout_s:g} s"
         bound_ns = candidates.remaining_bound_ns()
         if not request.exhaustive and candidates.best_ns <= bound_ns * (1 + request.tolerance):
-            above = candidates.best_ns / bound_ns - 1 if bound_ns > 0 else 0.0
-            return f"within {above:.1%} of the bound" if above else "nothing left can be better"
+            # How far the answer is from it only the last comparison tells: one figure, with the result.
+            if candidates.best_ns > bound_ns:
+                return f"the best came within the tolerance, {percent(100 * request.tolerance)}"
+            return "nothing left can be better"
         return None
 
     def _proposals(self) -> Iterator[tuple[int, optuna.Trial | None]]:

@@ -10,6 +10,7 @@ from sqlalchemy import Text, and_, cast, func, select
 from sqlalchemy.orm import Session
 
 from xstage_tune.base.errors import UsageError
+from xstage_tune.families.kernel_launch import OTHER_GPU
 from xstage_tune.store.database import Database
 from xstage_tune.store.models import Chunk, Export, Fit, Launch, Run, Study, StudyHolder, Trial
 from xstage_tune.store.process import has_ended
@@ -28,6 +29,7 @@ class Entry:
         workload, platform: names; empty where none was asked for.
         device: GPU, or what stood in for it.
         best_ns: of a study, the answer's objective, or the least so far; None of a run.
+        objective: of a study, what ``best_ns`` is of; empty of a run.
         trials: configs that ran or failed, of a study; launches of a run.
         size_bytes: of its spans, or of its trials.
         suite: id of the suite that a study is part of; empty for none.
@@ -45,6 +47,7 @@ class Entry:
     trials: int
     size_bytes: int
     suite: str = ""
+    objective: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +155,7 @@ def _studies(session: Session, only: str | None = None) -> list[Entry]:
             trials=ran or 0,
             size_bytes=int(size or 0),
             suite=suite_of(study),
+            objective=study.objective,
         )
         for study, holder, _, ran, least_ns, answer_ns, size in session.execute(query)
     ]
@@ -177,6 +181,7 @@ def _runs(session: Session, only: str | None = None) -> list[Entry]:
     found = []
     for run in session.scalars(query):
         launches, size = sizes.get(run.id, (0, 0))
+        other_gpu = run.parameters.get("other_gpu")
         state: State = run.status  # type: ignore[assignment]  # the column is checked
         found.append(
             Entry(
@@ -187,7 +192,7 @@ def _runs(session: Session, only: str | None = None) -> list[Entry]:
                 state="stale" if state == "running" and has_ended(run.process) else state,
                 workload=_name_in(run.parameters, "workload"),
                 platform=_name_in(run.parameters, "platform"),
-                device=run.environment.gpu_name,
+                device=run.environment.gpu_name + (f"{OTHER_GPU}{other_gpu}" if other_gpu else ""),
                 best_ns=None,
                 trials=launches,
                 size_bytes=int(size or 0),

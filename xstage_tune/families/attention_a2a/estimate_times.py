@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from xstage_tune.estimates.figures import Basis, Figure, derived
-from xstage_tune.families.architecture import compute_of, unmeasured_compute
+from xstage_tune.families.architecture import compute_of
 from xstage_tune.families.attention_a2a.config import AttentionConfig
 from xstage_tune.families.attention_a2a.tile_times import attention_tile_times, measured_sigma_ns
 from xstage_tune.families.attention_a2a.workload import AttentionWorkload
@@ -39,8 +39,9 @@ def q_loop_times(
         sigma_ns = measured_sigma_ns(tile, config)
         if (tile.block_m, tile.block_n, tile.head_dim) == shape and sigma_ns == times.kv_tile_ns:
             basis, origin = Basis.MEASURED, tile.source
-    if unmeasured_compute(platform):
-        basis, origin = Basis.ASSUMED, f"compute: datasheet; {origin}"
+    if (compute := compute_of(platform)).origin != "measured":
+        origin = f"compute: {compute.origin}; {origin}"
+        basis = Basis.ASSUMED if compute.origin == "datasheet" else basis
     cover = Figure(times.cover_ns, max(basis, Basis.DERIVED), "G_QK, the first product of a KV tile")
     if config.output_staging == "alias-q":
         cover = Figure(0.0, Basis.DERIVED, "the output holds Q's buffer, so the next tile waits")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from xstage_tune.estimates.figures import Basis, Figure
-from xstage_tune.families.architecture import compute_of, unmeasured_compute
+from xstage_tune.families.architecture import compute_of
 from xstage_tune.families.launch import GivenTimes
 from xstage_tune.families.megamoe.config import MegaMoeConfig
 from xstage_tune.families.megamoe.tile_times import moe_tile_times
@@ -50,8 +50,8 @@ def moe_times(
         from_memory = times.fill_ns + float(loads_ns)
         limit = "compute or L2 loads" if from_l2 >= from_memory else "weight loads from memory"
         origin = f"{limit} of a {tile_tokens} x {config.block_n} x {depth} tile at the platform's rates"
-        if unmeasured_compute(platform):
-            origin += " (compute: datasheet)"
+        if (compute := compute_of(platform)).origin != "measured":
+            origin += f" (compute: {compute.origin})"
         return Figure(max(from_l2, from_memory), Basis.ASSUMED, origin)
 
     return MoeTimes(mainloop(layer.linear1_shape[1]), mainloop(layer.linear2_shape[1]))
