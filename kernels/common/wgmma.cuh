@@ -54,6 +54,11 @@ struct Wgmma;
 #define XSTAGE_NUMBERS_9 XSTAGE_NUMBERS_8 ", " "%64, %65, %66, %67, %68, %69, %70, %71"
 #define XSTAGE_NUMBERS_10 XSTAGE_NUMBERS_9 ", " "%72, %73, %74, %75, %76, %77, %78, %79"
 #define XSTAGE_NUMBERS_11 XSTAGE_NUMBERS_10 ", " "%80, %81, %82, %83, %84, %85, %86, %87"
+#define XSTAGE_NUMBERS_12 XSTAGE_NUMBERS_11 ", " "%88, %89, %90, %91, %92, %93, %94, %95"
+#define XSTAGE_NUMBERS_13 XSTAGE_NUMBERS_12 ", " "%96, %97, %98, %99, %100, %101, %102, %103"
+#define XSTAGE_NUMBERS_14 XSTAGE_NUMBERS_13 ", " "%104, %105, %106, %107, %108, %109, %110, %111"
+#define XSTAGE_NUMBERS_15 XSTAGE_NUMBERS_14 ", " "%112, %113, %114, %115, %116, %117, %118, %119"
+#define XSTAGE_NUMBERS_16 XSTAGE_NUMBERS_15 ", " "%120, %121, %122, %123, %124, %125, %126, %127"
 
 #define XSTAGE_FLOATS(i)                                                                                   \
     "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), \
@@ -69,6 +74,11 @@ struct Wgmma;
 #define XSTAGE_OPERANDS_9 XSTAGE_OPERANDS_8, XSTAGE_FLOATS(64)
 #define XSTAGE_OPERANDS_10 XSTAGE_OPERANDS_9, XSTAGE_FLOATS(72)
 #define XSTAGE_OPERANDS_11 XSTAGE_OPERANDS_10, XSTAGE_FLOATS(80)
+#define XSTAGE_OPERANDS_12 XSTAGE_OPERANDS_11, XSTAGE_FLOATS(88)
+#define XSTAGE_OPERANDS_13 XSTAGE_OPERANDS_12, XSTAGE_FLOATS(96)
+#define XSTAGE_OPERANDS_14 XSTAGE_OPERANDS_13, XSTAGE_FLOATS(104)
+#define XSTAGE_OPERANDS_15 XSTAGE_OPERANDS_14, XSTAGE_FLOATS(112)
+#define XSTAGE_OPERANDS_16 XSTAGE_OPERANDS_15, XSTAGE_FLOATS(120)
 
 // `n`: the width; `steps`: n / 16; `i0` to `i4`: n / 2 and the numbers after it.
 #define XSTAGE_WGMMA(n, steps, i0, i1, i2, i3, i4)                                                              \
@@ -101,6 +111,8 @@ XSTAGE_WGMMA(128, 8, 64, 65, 66, 67, 68);
 XSTAGE_WGMMA(144, 9, 72, 73, 74, 75, 76);
 XSTAGE_WGMMA(160, 10, 80, 81, 82, 83, 84);
 XSTAGE_WGMMA(176, 11, 88, 89, 90, 91, 92);
+XSTAGE_WGMMA(192, 12, 96, 97, 98, 99, 100);
+XSTAGE_WGMMA(256, 16, 128, 129, 130, 131, 132);
 
 #undef XSTAGE_WGMMA
 #undef XSTAGE_FLOATS

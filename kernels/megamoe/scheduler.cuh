@@ -15,6 +15,9 @@
 // deals the streams by weights; the others stride or deal first. xstage_tune.families.megamoe.order is
 // the same in numpy, and the tests hold both together tile by tile.
 //
+// `Scheduler` deals the tiles to the instances beforehand. `TicketOrder` has one instance's order, whose tiles all
+// CTAs take one after the other, each the next one when it has time for it.
+//
 // A tile is found from a few numbers per expert (first rows, tokens) and per instance (its weights), by cursors
 // that only move forward: no table of tiles, and amortised O(1) a tile.
 //
@@ -28,7 +31,8 @@
 // that all instances are blocked, and let p be the least row on which one waits. Some Linear-1 group of row p is
 // then undone; it lies behind the blocked head of its instance, a Linear-2 group that waits on a row q >= p. By (b)
 // that group follows all of its Linear-1 groups of rows <= q, so of row p too: a contradiction. Linear-1 waits
-// on nothing.
+// on nothing. With tickets the order is one, and whoever holds the lowest ticket that is not done waits for nothing:
+// what it depends on has lower ones.
 //
 // Compiles for the device and for the host.
 #pragma once
@@ -218,6 +222,26 @@ private:
     UnitCursor ahead_, behind_;
 };
 
+// From a group to its tile, for groups that only ascend in either layer.
+class TileFinder {
+public:
+    XSTAGE_HOST_DEVICE Tile tile_of(const SchedulerParameters& parameters, Layer layer, u32 group, u32 rank) {
+        const bool first = layer == Layer::linear1;
+        const u32 groups = first ? parameters.l1_groups : parameters.l2_groups;
+        const u32 row = group / groups;
+        const u32 expert = (first ? expert1_ : expert2_).expert_of(parameters, row);
+        const u32 m_block = row - parameters.first_row[expert];
+        const u32 left = parameters.tokens_per_expert[expert] - m_block * parameters.block_m;
+        return {layer,   row,
+                (group - row * groups) * parameters.cta_group + rank,
+                expert,  m_block,
+                left < parameters.block_m ? left : parameters.block_m};
+    }
+
+private:
+    ExpertCursor expert1_, expert2_;
+};
+
 class Scheduler {
 public:
     // `positions`: as found by `find_positions`; `rank`: of the CTA in its cluster.
@@ -292,16 +316,7 @@ private:
     }
 
     XSTAGE_HOST_DEVICE Tile tile_of(Layer layer, u32 group) {
-        const bool first = layer == Layer::linear1;
-        const u32 groups = first ? parameters_.l1_groups : parameters_.l2_groups;
-        const u32 row = group / groups;
-        const u32 expert = (first ? expert1_ : expert2_).expert_of(parameters_, row);
-        const u32 m_block = row - parameters_.first_row[expert];
-        const u32 left = parameters_.tokens_per_expert[expert] - m_block * parameters_.block_m;
-        return {layer,   row,
-                (group - row * groups) * parameters_.cta_group + rank_,
-                expert,  m_block,
-                left < parameters_.block_m ? left : parameters_.block_m};
+        return finder_.tile_of(parameters_, layer, group, rank_);
     }
 
     SchedulerParameters parameters_;
@@ -310,7 +325,65 @@ private:
     u32 position_;  // in the merged order
     GroupCursor linear1_, linear2_;
     SegmentCursor segment_;
-    ExpertCursor expert1_, expert2_;
+    TileFinder finder_;
+};
+
+// One instance's order by its tickets, which may be left out but only ascend. Of CTAs without clusters.
+//
+// Linear-2 group k comes behind `linear1_before(k)` groups of Linear-1, so it has ticket k + linear1_before(k), and
+// the tickets between two of them are Linear-1's. Within a row that number is fixed, or of `alternating` grows by at
+// most 1 a group, so a step of so many groups ends at the first one that is not before the ticket, or before it. The
+// last ticket is one of Linear-2.
+class TicketOrder {
+public:
+    XSTAGE_HOST_DEVICE explicit TicketOrder(const SchedulerParameters& parameters)
+        : parameters_(parameters), rows_(parameters.first_row[parameters.experts]), segment_(parameters) {}
+
+    // The tile of a ticket; false when there is none.
+    XSTAGE_HOST_DEVICE bool at(u32 ticket, Tile& tile) {
+        const u32 p1 = parameters_.l1_groups, p2 = parameters_.l2_groups;
+        if (ticket >= rows_ * (p1 + p2)) {
+            return false;
+        }
+        u32 behind = linear2_ + linear1_before();
+        while (behind < ticket) {
+            const u32 row_end = (row_ + 1) * p2;
+            const u32 ahead = ticket - behind;
+            const u32 step = parameters_.schedule == Schedule::alternating ? (ahead + 1) / 2 : ahead;
+            linear2_ = step < row_end - linear2_ ? linear2_ + step : row_end;
+            row_ += linear2_ == row_end ? 1 : 0;
+            behind = linear2_ + linear1_before();
+        }
+        tile = ticket == behind ? finder_.tile_of(parameters_, Layer::linear2, linear2_, 0)
+                                : finder_.tile_of(parameters_, Layer::linear1, ticket - linear2_, 0);
+        return true;
+    }
+
+private:
+    XSTAGE_HOST_DEVICE u32 linear1_before() {
+        const u32 p1 = parameters_.l1_groups;
+        if (parameters_.schedule == Schedule::interleaved) {
+            const u32 lead = parameters_.parameter;
+            return (lead < rows_ - row_ ? row_ + lead : rows_) * p1;
+        }
+        if (parameters_.schedule == Schedule::alternating) {
+            const u32 least = (row_ + 1) * p1;
+            const u32 counted = linear2_ + parameters_.parameter;
+            const u32 before = counted < least ? least : counted;
+            return before < rows_ * p1 ? before : rows_ * p1;
+        }
+        while (row_ >= segment_.l2_end) {
+            segment_.advance(parameters_);
+        }
+        return segment_.l1_end * p1;
+    }
+
+    SchedulerParameters parameters_;
+    u32 rows_;
+    u32 linear2_ = 0;  // the next group of Linear-2,
+    u32 row_ = 0;      // of this row
+    SegmentCursor segment_;
+    TileFinder finder_;
 };
 
 }  // namespace xstage::megamoe

@@ -98,7 +98,7 @@ def test_tiles_have_at_most_a_cta_an_sm_or_a_pair_of_two(
     compiled = SimpleNamespace(entries={attention_kernel.KERNEL: entry}, warnings=())
     for name, fake in (
         ("_compile", lambda _: compiled),
-        ("_load", lambda *_: {attention_kernel.KERNEL: None}),
+        ("load_kernels", lambda *_: {attention_kernel.KERNEL: None}),
         ("allow_shared_memory", lambda *_: None),
         ("load_epoch_kernels", lambda _: {}),
         ("GpuMemory", HostMemory),

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from tests.host_library import host_library
 from xstage_tune.families.megamoe.scheduling import MoeScheduling
+from xstage_tune.launches.skeletons import SchedulerTables
 
 COLUMNS = ("layer", "row", "n_tile", "expert", "m_block", "tokens")
 
@@ -24,10 +25,8 @@ def _library() -> ctypes.CDLL:
 def take_tiles(scheduling: MoeScheduling) -> list[NDArray[np.void]]:
     """``[SMs]`` arrays of :data:`COLUMNS`: the tiles of each SM in the order of the kernels' scheduler."""
     grid, tables = scheduling.grid, scheduling.tables()
-    parameters = tables.parameters
-    for field, array in tables.arrays.items():
-        parameters[field] = array.ctypes.data
-    room = np.zeros(grid.rows * (grid.l1_tiles + grid.l2_tiles), [(name, "<u4") for name in COLUMNS])
+    parameters = _with_addresses(tables)
+    room = _room(grid.rows * (grid.l1_tiles + grid.l2_tiles))
     take = _library().take_tiles
     address = ctypes.c_void_p(parameters.ctypes.data)
     taken = []
@@ -44,3 +43,26 @@ def take_tiles(scheduling: MoeScheduling) -> list[NDArray[np.void]]:
         assert count <= len(room)
         taken.append(room[:count].copy())
     return taken
+
+
+def take_tickets(scheduling: MoeScheduling, tickets: NDArray[np.uint32]) -> NDArray[np.void]:
+    """Tiles of ``tickets`` of the order of one instance, up to the first ticket that has none."""
+    tables = scheduling.tables()
+    room = _room(len(tickets))
+    taken = _library().take_tickets(
+        ctypes.c_void_p(_with_addresses(tables).ctypes.data),
+        ctypes.c_void_p(tickets.ctypes.data),
+        len(tickets),
+        ctypes.c_void_p(room.ctypes.data),
+    )
+    return room[:taken]
+
+
+def _with_addresses(tables: SchedulerTables) -> NDArray[np.void]:
+    for field, array in tables.arrays.items():
+        tables.parameters[field] = array.ctypes.data
+    return tables.parameters
+
+
+def _room(tiles: int) -> NDArray[np.void]:
+    return np.zeros(tiles, [(name, "<u4") for name in COLUMNS])

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.emulation_kernels.host_scheduler import take_tiles
+from tests.emulation_kernels.host_scheduler import COLUMNS, take_tickets, take_tiles
 from tests.simulator.grids import grids, placements, schedules
 from xstage_tune.families.megamoe.order import (
     LINEAR1,
@@ -124,3 +126,32 @@ def test_placement_by_share_is_taken_in_the_simulators_order(schedule: Schedule)
     grid = MoeGrid(ROUTINGS["many units"], 128, l1_tiles=32, l2_tiles=56, sms=132, cta_group=1)
     placement = share_placement(grid, shares(grid), l1_ns=12_000, l2_ns=6_000)
     assert_takes_the_simulators_order(MoeScheduling(grid, schedule, placement))
+
+
+def assert_tickets_are_one_instances_order(scheduling: MoeScheduling, tickets: list[int]) -> None:
+    grid = replace(scheduling.grid, sms=1, cta_group=1)
+    alone = MoeScheduling(grid, scheduling.schedule)
+    (order,) = take_tiles(alone)
+    taken = take_tickets(alone, np.array(tickets, np.uint32))
+    expected = order[[ticket for ticket in tickets if ticket < len(order)]]
+    for column in COLUMNS:
+        np.testing.assert_array_equal(taken[column], expected[column])
+
+
+@given(scheduling=schedulings(), steps=st.lists(st.integers(1, 150), max_size=60))
+@settings(deadline=None, max_examples=150)
+def test_tickets_are_the_order_of_one_instance(scheduling: MoeScheduling, steps: list[int]) -> None:
+    """Every ticket by itself, and some that leave out those of other CTAs; beyond the last there is none."""
+    grid = scheduling.grid
+    everyone = grid.rows * (grid.l1_tiles + grid.l2_tiles)
+    assert_tickets_are_one_instances_order(scheduling, list(range(everyone + 2)))
+    assert_tickets_are_one_instances_order(scheduling, np.cumsum(steps).tolist())
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES, ids=str)
+@pytest.mark.parametrize("routing", ROUTINGS)
+@pytest.mark.parametrize("widths", [(32, 56), (56, 32), (7, 7)], ids=str)
+def test_tickets_of_skewed_layers(schedule: Schedule, routing: str, widths: tuple[int, int]) -> None:
+    scheduling = MoeScheduling(MoeGrid(ROUTINGS[routing], 128, *widths, sms=1, cta_group=1), schedule)
+    for stride in (1, 131, 132, 1000):
+        assert_tickets_are_one_instances_order(scheduling, list(range(stride // 2, 20_000, stride)))

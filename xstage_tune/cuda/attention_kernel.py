@@ -71,7 +71,7 @@ class AttentionA2A:
         record_spans: bool = False,
         omit_signal: bool = False,
     ) -> None:
-        _require_hopper(device)
+        require_hopper(device, "attention")
         scale = shape.head_dim**-0.5 if softmax_scale is None else softmax_scale
         if not 0 < scale < inf:
             raise UsageError(f"softmax scale {scale} is not positive", "leave it out for head_dim ** -0.5")
@@ -84,7 +84,7 @@ class AttentionA2A:
         )
         self.compiled = _compile(variant)
         _require_clean(self.compiled, config)
-        self._kernel = _load(device, self.compiled)[KERNEL]
+        self._kernel = load_kernels(device, self.compiled)[KERNEL]
         self._shared_bytes = int(variant.defines["SHARED_BYTES"])
         allow_shared_memory(self._kernel, self._shared_bytes, device)
         self._epoch_kernels = load_epoch_kernels(device)
@@ -210,14 +210,15 @@ def load_epoch_kernels(device: Device) -> dict[str, Kernel]:
     Raises:
         DeviceError: there is no compiler, or no GPU.
     """
-    return _load(device, _compile(EPOCHS))
+    return load_kernels(device, _compile(EPOCHS))
 
 
 def _compile(variant: KernelVariant) -> CompiledKernel:
     return cached_kernel(variant.source, _ARCHITECTURE, variant.defines, variant.names)
 
 
-def _load(device: Device, compiled: CompiledKernel) -> dict[str, Kernel]:
+def load_kernels(device: Device, compiled: CompiledKernel) -> dict[str, Kernel]:
+    """Kernels by name, loaded on ``device``, whose context is current: once, for good."""
     symbols = {name: entry.symbol for name, entry in compiled.entries.items()}
     code = _load_code(device.device_id, compiled.cubin)
     return {name: code.get_kernel(symbol) for name, symbol in symbols.items()}
@@ -229,12 +230,17 @@ def _load_code(device_id: int, cubin: bytes) -> ObjectCode:  # noqa: ARG001 - a 
     return ObjectCode.from_cubin(cubin)
 
 
-def _require_hopper(device: Device) -> None:
+def require_hopper(device: Device, what: str) -> None:
+    """Refuse a GPU that the fused kernels do not run on.
+
+    Raises:
+        DeviceError: its compute capability is another.
+    """
     capability = device.compute_capability
     if capability.major != _HOPPER:
         raise DeviceError(
             f"{device.name} has compute capability {capability.major}.{capability.minor}: "
-            "the attention kernel needs 9.0 (Hopper: H100, H200)",
+            f"the {what} kernel needs 9.0 (Hopper: H100, H200)",
             "use --device simulator, or another GPU",
         )
 

@@ -10,8 +10,9 @@ from pathlib import Path
 from xstage_tune.base.assets import data_dir
 from xstage_tune.base.errors import XStageError
 
-#: The fused attention, and what an emulation runs in place of a fused kernel.
+#: The fused kernels, and what an emulation runs in place of one.
 ATTENTION_SOURCE = "attention_a2a/attention.cu"
+MEGAMOE_SOURCE = "megamoe/megamoe.cu"
 SKELETON_SOURCE = "emulation/skeleton.cu"
 
 _INCLUDE = re.compile(rb'^[ \t]*#[ \t]*include[ \t]*"([^"\n]+)"', re.MULTILINE)

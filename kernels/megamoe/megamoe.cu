@@ -1,0 +1,62 @@
+// A rank's experts of a MoE layer in one kernel: Linear-1 (gate and up), SwiGLU, Linear-2, and Combine as remote
+// stores, tile by tile in the order of a schedule.
+//
+// Persistent CTAs, one an SM, whose warps have roles: pipeline.cuh names them and says why none waits for ever. The
+// rows that were routed here lie in a pool, those of an expert together from a multiple of block_m on. Linear-1 leaves
+// its activations in the GPU's own memory, and counts them by rows of tiles; Linear-2 of a row begins when all of its
+// Linear-1 is there. What Linear-2 makes leaves at once for the ranks whose tokens it is of, into places that are
+// each written once; a reduction of them in fixed order is reduce.cu.
+#include "common/signal.cuh"
+#include "megamoe/epilogue.cuh"
+#include "megamoe/publisher.cuh"
+#include "megamoe/storer.cuh"
+
+namespace xstage::megamoe {
+
+// Makes the counters zero for the next launch, when no CTA reads them any more. All threads.
+__device__ __forceinline__ void leave_clean(const MoeArguments& arguments) {
+    __syncthreads();
+    const bool last =
+        __syncthreads_or(threadIdx.x == 0 && fetch_add_gpu(&arguments.state->finished, 1) + 1 == gridDim.x);
+    if (!last) {
+        return;
+    }
+    const u32 rows = arguments.scheduler.first_row[arguments.scheduler.experts];
+    for (u32 row = threadIdx.x; row < rows; row += kThreads) {
+        arguments.counters[row] = 0;
+    }
+    if (threadIdx.x == 0) {
+        *arguments.state = {0, 0};
+    }
+}
+
+}  // namespace xstage::megamoe
+
+using namespace xstage;
+using namespace xstage::megamoe;
+
+extern "C" __global__ void __launch_bounds__(kThreads, 1)
+    mega_moe(const __grid_constant__ MoeArguments arguments) {
+    extern __shared__ __align__(1024) char shared[];
+    Pipeline& pipeline = *reinterpret_cast<Pipeline*>(shared + kPipelineOffset);
+    if (threadIdx.x == 0) {
+        pipeline.init();
+    }
+    __syncthreads();
+    const u32 warp = warp_uniform(threadIdx.x / kWarpThreads);
+    if (warp < kConsumerWarps) {
+        claim_registers<kConsumerRegisters>();
+        consume(arguments, pipeline, shared, warp / 4);
+    } else {
+        release_registers<kMovingRegisters>();
+        const u32 mover = warp - kConsumerWarps;
+        if (mover < kConsumers) {
+            Storer(arguments, pipeline, shared, mover).run();
+        } else if (mover == kConsumers) {
+            publish(arguments, pipeline, shared);
+        } else {
+            load_tiles(arguments, pipeline, shared);
+        }
+    }
+    leave_clean(arguments);
+}

@@ -1,0 +1,57 @@
+// The publisher: stores both consumers' Linear-1 parts and raises the row's counter when they are there.
+//
+// A warp of its own, of which one thread works: it stores nothing remotely, so neither its wait for its copies nor
+// the release behind them waits for the path of Combine to drain (row_counter.cuh).
+#pragma once
+
+#include "common/store.cuh"
+#include "megamoe/pipeline.cuh"
+#include "megamoe/row_counter.cuh"
+
+namespace xstage::megamoe {
+
+__device__ __forceinline__ void store_activations(const MoeArguments& arguments, const QueuedTile& tile, u32 consumer,
+                                                  const char* slot) {
+    const int row = static_cast<int>(pool_row_of_part(tile, consumer));
+    const u32 column = column_of_part(tile, consumer, kBlockN / 2);
+#pragma unroll
+    for (u32 chunk = 0; chunk < kActivationChunks; ++chunk) {
+        store_box(arguments.swiglu, slot + chunk * kChunkBytes, static_cast<int>(column + chunk * kSwizzleRowElements),
+                  row, 0, 0, 0);
+    }
+}
+
+__device__ void publish(const MoeArguments& arguments, Pipeline& pipeline, char* shared) {
+    const bool elected = threadIdx.x % kWarpThreads == 0;
+    TileQueue queue(pipeline);
+    RingPosition<kStagingSlots> at;
+    QueuedTile tile;
+    while (queue.next(tile)) {
+        const bool first = tile.layer == Layer::linear1;
+        for (u32 consumer = 0; elected && consumer < kConsumers; ++consumer) {
+            pipeline.staged_full[consumer][at.stage].wait(at.parity);
+            if (first && rows_of_part(tile, consumer) != 0) {
+                store_activations(arguments, tile, consumer, staging_slot(shared, consumer, at.stage));
+            }
+        }
+        if (elected) {
+            if (first) {
+                bulk_commit();
+                bulk_wait_sources_read();
+            }
+            for (u32 consumer = 0; consumer < kConsumers; ++consumer) {
+                pipeline.staged_empty[consumer][at.stage].arrive();
+            }
+            if (first) {
+                bulk_wait_complete();
+                if (tile.row != arguments.withheld_row) {
+                    raise_counter(&arguments.counters[tile.row]);
+                }
+            }
+        }
+        __syncwarp();
+        at.advance();
+    }
+}
+
+}  // namespace xstage::megamoe

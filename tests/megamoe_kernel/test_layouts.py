@@ -1,0 +1,47 @@
+"""The structs that host and MoE kernel share have the same offsets and sizes on both sides."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.attention_a2a.test_layouts import layout_checks
+from xstage_tune.cuda.compiler import KernelCompileError, compile_kernel
+from xstage_tune.cuda.moe_arguments import LAUNCH_STATE, MOE_ARGUMENTS, MOE_FAULT, ROW_SOURCE
+from xstage_tune.cuda.moe_variants import KERNEL, SHIPPED, moe_variant
+from xstage_tune.cuda.sources import MEGAMOE_SOURCE, kernels_root
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The kernels, with room for one more beside them."""
+    monkeypatch.setenv("XSTAGE_CACHE_DIR", str(tmp_path / "cache"))
+    root = tmp_path / "kernels"
+    root.mkdir()
+    for folder in ("common", "megamoe"):
+        (root / folder).symlink_to(kernels_root() / folder)
+    return root
+
+
+@pytest.mark.parametrize(
+    ("struct", "dtype"),
+    [
+        ("megamoe::MoeArguments", MOE_ARGUMENTS),
+        ("megamoe::MoeFault", MOE_FAULT),
+        ("megamoe::LaunchState", LAUNCH_STATE),
+        ("megamoe::RowSource", ROW_SOURCE),
+    ],
+)
+def test_struct_matches_its_dtype(root: Path, struct: str, dtype: np.dtype[np.void]) -> None:
+    text = f'#include "megamoe/arguments.cuh"\n{layout_checks(struct, dtype)}\n'
+    (root / "layout.cu").write_text(text + 'extern "C" __global__ void kernel() {}\n')
+    compile_kernel("layout.cu", "sm_90a", {}, ("kernel",), root)
+
+
+def test_host_and_kernel_must_agree_on_shared_memory(root: Path) -> None:
+    defines = moe_variant(SHIPPED[0]).defines
+    wrong = defines | {"SHARED_BYTES": int(defines["SHARED_BYTES"]) + 1024}
+    with pytest.raises(KernelCompileError, match="static assertion"):
+        compile_kernel(MEGAMOE_SOURCE, "sm_90a", wrong, (KERNEL,), root)

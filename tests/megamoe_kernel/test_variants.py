@@ -1,0 +1,64 @@
+"""Every shipped MoE variant compiles to a kernel worth running; what is not built is refused in one line."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from xstage_tune.base.errors import UsageError
+from xstage_tune.cuda.cache import cached_kernel
+from xstage_tune.cuda.moe_variants import KERNEL, SHIPPED, moe_variant, shared_bytes
+from xstage_tune.families.binding import check_config
+from xstage_tune.families.megamoe.config import MegaMoeConfig, Schedule
+from xstage_tune.families.workload_files import load_workload
+from xstage_tune.platforms.loader import load_platform
+
+WIDE = SHIPPED[0]
+
+
+@pytest.fixture(autouse=True)
+def cache_folder(pytestconfig: pytest.Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tests' own cache, kept from run to run."""
+    monkeypatch.setenv("XSTAGE_CACHE_DIR", str(pytestconfig.cache.mkdir("kernels")))
+
+
+@pytest.mark.parametrize("tickets", [True, False], ids=["tickets", "dealt"])
+@pytest.mark.parametrize("config", SHIPPED, ids=lambda config: config.label)
+def test_shipped_variant_neither_spills_nor_serialises_its_products(
+    config: MegaMoeConfig, tickets: bool
+) -> None:
+    variant = moe_variant(config, tickets=tickets)
+    kernel = cached_kernel(variant.source, "sm_90a", variant.defines, variant.names)
+    assert kernel.warnings == ()
+    assert kernel.entries[KERNEL].spill_bytes == 0
+    assert kernel.entries[KERNEL].stack_bytes == 0
+
+
+@pytest.mark.parametrize("config", SHIPPED, ids=lambda config: config.label)
+def test_the_search_knows_that_shipped_variants_fit(config: MegaMoeConfig) -> None:
+    layer = load_workload("megamoe/deepseek-v4-flash", ["precision=bf16"])
+    assert check_config(config, layer, load_platform("h200-host")).violations == ()
+
+
+def test_shared_memory_by_hand() -> None:
+    """Three stages of 48 KiB, two parts of 64 rows of 512 + 16 bytes, and the barriers."""
+    assert shared_bytes(WIDE) == 3 * 48 * 1024 + 2 * 64 * 528 + 1024
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"block_m": 192}, "block_m = 192.*"),
+        ({"block_n": 64}, "block_n = 64"),
+        ({"block_k": 128}, "block_k = 128"),
+        ({"epilogue_warps": 4}, "epilogue_warps = 4"),
+        ({"block_m": 64, "block_n": 128}, "tiles of 64x128"),
+        ({"pipeline_stages": 1}, "pipeline_stages = 1"),
+        ({"pipeline_stages": 4}, "265,216 bytes of shared memory"),
+        ({"schedule": Schedule(kind="wave", experts_per_wave=1, placement="share")}, "placement 'share'"),
+    ],
+)
+def test_what_is_not_built_is_refused_by_its_knob(changed: dict[str, Any], words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        moe_variant(WIDE.model_copy(update=changed))

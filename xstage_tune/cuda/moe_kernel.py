@@ -1,0 +1,187 @@
+"""The fused MoE layer on a GPU: compiled once, launched many times."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+
+import numpy as np
+from cuda.core import Device, Stream
+from numpy.typing import NDArray
+
+from xstage_tune.base.errors import DeviceError, UsageError
+from xstage_tune.cuda.attention_kernel import load_kernels, require_hopper
+from xstage_tune.cuda.cache import cached_kernel
+from xstage_tune.cuda.compiler import CompiledKernel
+from xstage_tune.cuda.driver import allow_shared_memory, launch
+from xstage_tune.cuda.memory import GpuMemory
+from xstage_tune.cuda.moe_arguments import (
+    LAUNCH_STATE,
+    MOE_FAULT,
+    NO_ROW,
+    MoeTensors,
+    moe_arguments,
+)
+from xstage_tune.cuda.moe_shape import MoeShape
+from xstage_tune.cuda.moe_variants import KERNEL, THREADS, moe_variant, shared_bytes
+from xstage_tune.families.megamoe import order as orders
+from xstage_tune.families.megamoe.config import MegaMoeConfig
+from xstage_tune.families.megamoe.launch import order_schedule
+from xstage_tune.families.megamoe.scheduling import MoeScheduling
+from xstage_tune.model.checks import NS_PER_S
+
+_ARCHITECTURE = "sm_90a"
+#: Over ranks; within one a row comes within milliseconds.
+TIMEOUT_S = 300.0
+_LEAST_BYTES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedMoe:
+    """The argument block of launches on the same tensors."""
+
+    arguments: NDArray[np.void]
+
+
+class MegaMoe:
+    """One variant for one rank's routed rows on one GPU: compile once, prepare per set of tensors, launch.
+
+    Args:
+        device: the GPU; its primary context must be current in the calling thread.
+        shape: what this rank computes.
+        config: the variant and its schedule.
+        tickets: CTAs take the tiles of one order one after the other; else each is dealt its own beforehand,
+            as a skeleton's are.
+        timeout_s: longest wait for a row's Linear-1.
+        withheld_row: for a test of that: this row's Linear-1 is never announced.
+
+    Raises:
+        UsageError: the kernel has no such variant, or it spills.
+        DeviceError: the GPU is older than Hopper or has another architecture, there is no compiler, or too
+            little memory.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        shape: MoeShape,
+        config: MegaMoeConfig,
+        *,
+        tickets: bool = False,
+        timeout_s: float = TIMEOUT_S,
+        withheld_row: int = NO_ROW,
+    ) -> None:
+        require_hopper(device, "MoE")
+        self.shape, self.config = shape, config
+        self._timeout_ns, self._withheld_row = round(timeout_s * NS_PER_S), withheld_row
+        variant = moe_variant(config, tickets=tickets)
+        self.compiled: CompiledKernel = cached_kernel(
+            variant.source, _ARCHITECTURE, variant.defines, variant.names
+        )
+        _require_clean(self.compiled, config)
+        self._kernel = load_kernels(device, self.compiled)[KERNEL]
+        self._shared_bytes = shared_bytes(config)
+        allow_shared_memory(self._kernel, self._shared_bytes, device)
+        sms = int(device.properties.multiprocessor_count)
+        grid = shape.grid(config, sms)
+        tiles = grid.rows * (grid.l1_tiles + grid.l2_tiles)
+        #: CTAs of a launch: at most one an SM.
+        self.ctas = max(1, min(sms, tiles))
+        with ExitStack() as opened:
+            self._state = _opened(opened, GpuMemory.zeroed(device, LAUNCH_STATE.itemsize))
+            self._fault = _opened(opened, GpuMemory.zeroed(device, MOE_FAULT.itemsize))
+            self._counters = _opened(opened, GpuMemory.zeroed(device, 4 * max(4, grid.rows)))
+            activation_bytes = 2 * shape.pool_rows(config.block_m) * shape.intermediate
+            self._activations = _opened(opened, GpuMemory(device, activation_bytes, device))
+            tables = scheduling(shape, config, self.ctas, tickets=tickets).tables()
+            self._scheduler = tables.parameters
+            stream = device.create_stream()
+            for field, array in tables.arrays.items():
+                memory = _opened(opened, GpuMemory(device, max(_LEAST_BYTES, array.nbytes), device))
+                memory.write(array, stream)
+                self._scheduler[field] = memory.address
+            self._opened = opened.pop_all()
+
+    def prepare(self, tensors: MoeTensors) -> PreparedMoe:
+        """Arguments of launches on these tensors.
+
+        Raises:
+            UsageError: they do not fit the shape.
+        """
+        arguments = moe_arguments(self.shape, self.config, tensors, self._activations.address)
+        row = arguments[0]
+        row["scheduler"] = self._scheduler[0]
+        row["counters"], row["state"] = self._counters.address, self._state.address
+        row["fault"] = self._fault.address
+        row["timeout_ns"], row["withheld_row"] = self._timeout_ns, self._withheld_row
+        return PreparedMoe(arguments)
+
+    def launch(self, prepared: PreparedMoe, stream: Stream) -> None:
+        """Queue one launch. Allocates and waits for nothing, so it may be captured into a CUDA graph."""
+        launch(
+            self._kernel,
+            stream,
+            grid=(self.ctas, 1),
+            threads=THREADS,
+            shared_bytes=self._shared_bytes,
+            arguments=prepared.arguments,
+            cooperative=True,
+        )
+
+    def require_finished(self, stream: Stream) -> None:
+        """Wait for the stream, and refuse what a launch left whose wait ran out.
+
+        Raises:
+            DeviceError: says whose, for which row, and what was seen.
+        """
+        fault = np.zeros(1, MOE_FAULT)
+        self._fault.read_into(fault, stream)
+        found = fault[0]
+        if found["raised"]:
+            self._fault.fill_zero(stream)
+            raise DeviceError(
+                f"rank {found['rank']} waited {found['timeout_ns'] / NS_PER_S:g} s for row block "
+                f"{found['row']}: {found['seen']} of its {found['expected']} Linear-1 tiles were stored "
+                f"(CTA {found['cta']})",
+                "what this launch has stored is not whole; run it again",
+            )
+
+    def read_activations(self, stream: Stream) -> NDArray[np.uint16]:
+        """``[pool rows, intermediate]`` bf16 bits of what Linear-1 left; waits for the stream."""
+        shape = self.shape
+        bits = np.empty((shape.pool_rows(self.config.block_m), shape.intermediate), np.uint16)
+        self._activations.read_into(bits, stream)
+        return bits
+
+    def close(self) -> None:
+        """Free the buffers; safe to call twice."""
+        self._opened.close()
+
+
+def scheduling(shape: MoeShape, config: MegaMoeConfig, ctas: int, *, tickets: bool) -> MoeScheduling:
+    """What the scheduler on the device is given.
+
+    With tickets the order is that of one instance. Its warm-up before alternation is that of all CTAs, each
+    of which would have its own.
+    """
+    grid, schedule = shape.grid(config, ctas), order_schedule(config.schedule)
+    if not tickets:
+        return MoeScheduling(grid, schedule)
+    if isinstance(schedule, orders.Alternating):
+        schedule = orders.Alternating(ctas * orders.alternating_warmup(grid, schedule))
+    return MoeScheduling(replace(grid, sms=1), schedule)
+
+
+def _opened(opened: ExitStack, memory: GpuMemory) -> GpuMemory:
+    opened.callback(memory.close)
+    return memory
+
+
+def _require_clean(compiled: CompiledKernel, config: MegaMoeConfig) -> None:
+    """A variant that spills or waits after every product is right but slow."""
+    spilled = compiled.entries[KERNEL].spill_bytes
+    if spilled or compiled.warnings:
+        reason = f"spills {spilled} bytes a thread" if spilled else compiled.warnings[0]
+        raise UsageError(
+            f"config {config.label} does not compile to a usable kernel: it {reason}", "choose a smaller tile"
+        )
