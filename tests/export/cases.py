@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import xstage_tune
-from xstage_tune.base.json_output import to_json
+from xstage_tune.base.json_output import json_sha256, to_json
 from xstage_tune.devices.kernel_identity import kernel_sha256
 from xstage_tune.export.default_terms import default_terms
 from xstage_tune.export.record import TunedConfig
@@ -74,7 +74,7 @@ def tuned(
                 "tool_version": xstage_tune.__version__,
                 "sampler": "tpe",
                 "seed": 7,
-                "workload_sha256": "cd" * 32,
+                "workload_sha256": json_sha256(profile),
                 "kernel_sha256": kernel_sha256(profile.kind, emulated=objective.get("basis") == "emulated"),
             },
         }

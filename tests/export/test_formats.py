@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from xstage_tune.export.header import to_header
 from xstage_tune.export.history import History, TrialRecord, to_kernel_tuner, to_t4
 from xstage_tune.export.names import ExportFormat
 from xstage_tune.export.record import TunedConfig, tuned_from_keys
+from xstage_tune.platforms.identity import GpuIdentity
 from xstage_tune.platforms.loader import load_platform
 
 #: A value of every schedule, and one config that failed and one that could not be built.
@@ -181,6 +183,21 @@ def test_a_comment_cannot_be_left_by_what_a_device_is_called() -> None:
     header = to_header(tuned(FLASH, device="odd\n#error name\\"))
     assert all(not line.startswith("#error") for line in header.splitlines())
     assert not any(line.startswith("//") and line.endswith("\\") for line in header.splitlines())
+
+
+def test_other_tuners_files_carry_the_gpu_and_what_was_forced(history: History) -> None:
+    platform = history.tuned.platform.model_copy(
+        update={"other_gpu": "sm_count 132, not 78", "compute_origin": "datasheet"}
+    )
+    forced = replace(history, tuned=history.tuned.model_copy(update={"platform": platform}))
+    for environment in (to_kernel_tuner(forced)["environment"], to_t4(forced)["metadata"]["environment"]):
+        assert GpuIdentity.model_validate(environment["device_query"]) == platform.gpu_identity
+        assert environment["platform"]["sha256"] == platform.sha256
+        assert environment["platform"]["other_gpu"] == "sm_count 132, not 78"
+        assert environment["provenance"] == history.tuned.provenance.model_dump()
+    header = render(forced, ExportFormat.HEADER)
+    assert "sm_count 132, not 78" in header
+    assert "compute: datasheet" in header
 
 
 def test_t4_results_have_every_trial_with_its_validity(history: History) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import pickle
 from pathlib import Path
@@ -13,6 +14,7 @@ import xstage_tune
 from tests.export.cases import FLASH, WAN, changed, tuned, write
 from tests.export.conftest import SetGpu
 from xstage_tune.base.errors import UsageError
+from xstage_tune.base.json_output import json_sha256, to_json
 from xstage_tune.export.bundle import Bundle
 from xstage_tune.export.default_terms import default_terms
 from xstage_tune.export.record import TunedConfig
@@ -21,6 +23,7 @@ from xstage_tune.families.binding import default_config
 from xstage_tune.families.megamoe.config import MegaMoeConfig, Schedule
 from xstage_tune.families.workload import Workload
 from xstage_tune.families.workload_files import list_workloads, load_workload
+from xstage_tune.platforms.gpus import compare
 from xstage_tune.platforms.identity import GpuIdentity
 from xstage_tune.platforms.loader import list_platforms, load_platform
 
@@ -285,7 +288,8 @@ OWN = load_workload(FLASH, ["name=acme/own-layer", "top_k=4"]).model_dump()
 
 def own(tokens: int) -> TunedConfig:
     workload = type(interleaved().workload).model_validate(OWN | {"tokens_per_rank": tokens})
-    return interleaved(tokens).model_copy(update={"workload": workload})
+    renamed = interleaved(tokens).model_copy(update={"workload": workload})
+    return changed(renamed, provenance={"workload_sha256": json_sha256(workload)})
 
 
 def test_a_name_of_the_bundle_needs_no_profile(tmp_path: Path) -> None:
@@ -392,6 +396,88 @@ def test_what_is_no_workload_or_no_gpu_is_one_of_the_tool_s_errors(
     bundle = bundle_of(tmp_path, interleaved())
     with pytest.raises(xstage_tune.UsageError):
         xstage_tune.lookup(bundle, **asked)
+
+
+@pytest.mark.parametrize(
+    ("keys", "told"),
+    [
+        ({"workload": {"tokens_per_rank": 900}}, "workload_sha256"),
+        ({"platform": {"gpu": "NVIDIA H20"}}, "NVIDIA H20"),
+        ({"default_terms": {"path": "host"}}, "default_terms has host"),
+        ({"objective": {"ns": 1.0}}, "below objective.bound_ns"),
+        ({"workload": {"tokens_per_rank": 10**30}}, "64 bits"),
+        ({"objective": {"ns": 10**400}}, "objective.ns"),
+        ({"objective": {"ties": 10**30}}, "objective.ties"),
+        ({"config": {"warp_split": 2}}, "config.warp_split"),
+        ({"config": {"warp_split": [[[]]]}}, "config.warp_split"),
+    ],
+)
+def test_an_export_that_is_not_to_be_believed_is_left_out_and_named(
+    tmp_path: Path, keys: dict[str, dict[str, Any]], told: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    edited = interleaved(1024).keys()
+    for section, values in keys.items():
+        edited[section] |= values
+    (tmp_path / "edited.json").write_text(json.dumps(edited))
+    with pytest.raises(UsageError, match=r"edited\.json") as caught:
+        xstage_tune.load_bundle(tmp_path)
+    assert told in str(caught.value)
+    bundle = bundle_of(tmp_path, interleaved(512))
+    (left_out,) = bundle.left_out
+    assert "edited.json" in left_out
+    assert told in left_out
+    assert told in caplog.text
+    found = xstage_tune.lookup(bundle, flash(512), gpu=H200)
+    assert found.match == "exact"
+    assert any(told in one for one in found.unchecked)
+    with pytest.raises(UsageError, match="no export for the layer") as caught:
+        xstage_tune.lookup(bundle, WAN)
+    assert any(told in one for one in caught.value.others)
+
+
+def test_a_config_of_another_kind_than_its_workload_is_left_out(tmp_path: Path) -> None:
+    attention = tuned(WAN, platform=PEER)
+    mixed = interleaved().model_copy(update={"config": attention.config})
+    with pytest.raises(UsageError, match="for a workload of kind"):
+        bundle_of(tmp_path, mixed)
+
+
+def test_a_config_that_was_edited_into_one_that_cannot_run_is_not_given(tmp_path: Path) -> None:
+    export = interleaved()
+    too_large = export.config.model_copy(update={"pipeline_stages": 64})
+    bundle = bundle_of(tmp_path, export.model_copy(update={"config": too_large}))
+    found = xstage_tune.lookup(bundle, export.workload, gpu=H200)
+    assert (found.match, found.config) == ("default", default_config(export.workload, PEER))
+    assert any("cannot run" in reason for reason in found.reasons)
+
+
+def test_of_another_version_an_edited_workload_is_stale_and_said(tmp_path: Path) -> None:
+    """Workloads gain keys, so that the hash alone proves nothing."""
+    export = changed(interleaved(512), provenance={"tool_version": "0.0.1", "workload_sha256": "ab" * 32})
+    found = xstage_tune.lookup(bundle_of(tmp_path, export), flash(512), gpu=H200)
+    assert found.match == "stale"
+    assert any("its hash" in reason for reason in found.reasons)
+
+
+def test_a_platform_that_was_forced_on_a_gpu_is_said_and_serves_that_gpu_alone(tmp_path: Path) -> None:
+    small = H200.model_copy(update={"name": "NVIDIA H20", "memory_bytes": 96 * 2**30})
+    differences = compare(H200, small, "peer").words()
+    forced = changed(interleaved(), platform={"other_gpu": differences})
+    bundle = bundle_of(tmp_path, forced)
+    there = xstage_tune.lookup(bundle, flash(1000), gpu=small)
+    assert (there.match, there.config) == ("forced", forced.config)
+    assert any(differences in reason for reason in there.reasons)
+    assert xstage_tune.lookup(bundle, flash(1000)).match == "forced"  # no GPU is known
+    for other in (H200, H100_PCIE):
+        assert xstage_tune.lookup(bundle, flash(1000), gpu=other).match == "default"
+
+
+@pytest.mark.parametrize("depth", [90, 400, 900, 100_000])
+def test_a_file_that_nests_deeply_is_one_of_the_tool_s_errors(tmp_path: Path, depth: int) -> None:
+    text = to_json(interleaved().keys()).rstrip().removesuffix("}")
+    (tmp_path / "deep.json").write_text(f'{text}, "more": {"[" * depth}{"]" * depth}}}')
+    with pytest.raises(xstage_tune.UsageError, match=r"deep\.json"):
+        xstage_tune.load_bundle(tmp_path)
 
 
 def test_files_that_nothing_can_read_name_themselves(tmp_path: Path) -> None:

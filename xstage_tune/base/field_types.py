@@ -7,6 +7,7 @@ from numbers import Integral
 from typing import Annotated, Any, ClassVar
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -21,12 +22,19 @@ def _python_int(value: object) -> object:
     return int(value) if isinstance(value, Integral) and not isinstance(value, bool) else value
 
 
+def _of_64_bits(value: int) -> int:
+    """What NumPy and other programs can hold too."""
+    if not -(2**63) <= value < 2**63:
+        raise ValueError("should be a number of at most 64 bits")
+    return value
+
+
 # Strict numbers: a number in quotes or a boolean is a mistake in a profile, not a spelling of it.
 Finite = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 Positive = Annotated[Finite, Field(gt=0)]
 NonNegative = Annotated[Finite, Field(ge=0)]
 Fraction = Annotated[Finite, Field(gt=0, le=1)]
-Whole = Annotated[int, Field(strict=True), BeforeValidator(_python_int)]
+Whole = Annotated[int, Field(strict=True), BeforeValidator(_python_int), AfterValidator(_of_64_bits)]
 Count = Annotated[Whole, Field(gt=0)]
 Tally = Annotated[Whole, Field(ge=0)]
 

@@ -15,13 +15,19 @@ The rule of :meth:`Bundle.lookup`, whose answer always says which of these it is
    the one that it was tuned on, and it fits the limits that the installed version knows, so it is given;
    whether it is still the best nobody measured: tune again.
 5. ``nearest``: the nearest, of other tokens within the limit, or other routing and so on.
-6. ``exact``: tuned for this workload, here, by this version, for these kernels, as far as each is known.
+6. ``forced``: its platform was forced on another GPU, which ran it: this one, or nobody knows which this is.
+   On any other, its platform's own among them, it is the default.
+7. ``exact``: tuned for this workload, here, by this version, for these kernels, as far as each is known.
    What is not known of either side is not compared, and listed as ``unchecked``.
+
+An export that cannot be read, or contradicts itself (:mod:`.consistency`), is left out and named; the others
+serve.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import tomllib
 from bisect import bisect_left
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
@@ -32,8 +38,9 @@ from typing import Any, cast
 from numpy.typing import ArrayLike
 
 from xstage_tune.base.errors import UsageError
-from xstage_tune.base.profile_files import parse_nested, read_text
+from xstage_tune.base.profile_files import file_error, parse_nested, read_text
 from xstage_tune.base.user_folders import expanded
+from xstage_tune.export.consistency import contradictions
 from xstage_tune.export.default_terms import Defaults
 from xstage_tune.export.identity import compare_gpu, compare_tool, identified
 from xstage_tune.export.match import Lookup, Match, ScheduleChoice
@@ -50,6 +57,8 @@ from xstage_tune.families.megamoe.config import MegaMoeConfig
 from xstage_tune.families.megamoe.workload import MoeWorkload
 from xstage_tune.families.workload import Workload
 from xstage_tune.platforms.identity import GpuIdentity
+
+_log = logging.getLogger(__name__)
 
 _Key = tuple[Hashable, ...]
 
@@ -86,6 +95,8 @@ class Bundle:
 
     platform: str
     exports: tuple[TunedConfig, ...]
+    #: Files that were not taken, each with why and what to do.
+    left_out: tuple[str, ...]
     _layers: Mapping[_Key, _Variants]
     _moe_layers: tuple[_Variants, ...]
     _defaults: Defaults
@@ -163,6 +174,7 @@ class Bundle:
             raise UsageError(
                 f"no export for the layer of '{workload.name}' among those of '{self.platform}'",
                 f"tune it: xstage-tune search --workload {workload.name}; there are: {names}",
+                [f"left out of the bundle: {one}" for one in self.left_out],
             )
         asked = _variant_key(workload)
         ladder = variants.get(asked)
@@ -196,14 +208,17 @@ class Bundle:
         differs = _differences(asked, nearest.workload)
         too_far = _too_far(asked, nearest.workload, max_token_ratio)
         unfit = [*on.differences, *too_far]
-        if not unfit and (differs or by.differences):
+        if not unfit:
             problem = self._defaults.problem(nearest.config, asked)
             unfit += [f"the tuned config cannot run: {problem}"] if problem else []
         others = [key for key in differs if not too_far or key != asked.TOKENS_KEY]
         so_far = nearest.objective.unfinished
         ended = () if so_far is None else (f"the best so far of a search that had not ended: {so_far}",)
-        reasons = (*unfit, *by.differences, *_tuned_for(others, asked, nearest.workload), *ended)
-        unchecked = (*on.unchecked, *by.unchecked)
+        other_gpu = nearest.platform.other_gpu
+        forced = () if other_gpu is None else (f"its platform was forced on another GPU: {other_gpu}",)
+        reasons = (*unfit, *by.differences, *_tuned_for(others, asked, nearest.workload), *forced, *ended)
+        left_out = (f"left out of the bundle: {one}" for one in self.left_out)
+        unchecked = (*on.unchecked, *by.unchecked, *left_out)
         if unfit:
             sms = here.sm_count if here is not None and on.differences else None
             config = self._defaults.config(asked, sms)
@@ -213,6 +228,8 @@ class Bundle:
             match = "stale"
         elif differs:
             match = "nearest"
+        elif forced:
+            match = "forced"
         elif ended:
             match = "unfinished"
         return Lookup(nearest.config, match, differs, reasons, unchecked, nearest)
@@ -221,20 +238,33 @@ class Bundle:
 def load_bundle(path: str | Path, *, platform: str | None = None) -> Bundle:
     """Read the JSON and TOML exports in a folder; files that are none are left out.
 
+    An export that cannot be read or contradicts itself is left out too: ``left_out`` of the bundle and a
+    logged warning name it.
+
     Args:
         path: the folder, or the file of one export.
         platform: take only the exports of the platform of this name.
 
     Raises:
-        UsageError: no export, exports of several platforms or calibrations of one, two exports of one
-            workload, or a file that cannot be read.
+        UsageError: no export that can be taken, exports of several platforms or calibrations of one, or two
+            exports of one workload.
     """
     place = expanded(Path(path))
-    found = {
-        file: tuned
-        for file in ([place] if place.is_file() else sorted(place.glob("*")))
-        if file.suffix in _READERS and (tuned := _read(file)) is not None
-    }
+    found: dict[Path, TunedConfig] = {}
+    refused: list[UsageError] = []
+    for file in [place] if place.is_file() else sorted(place.glob("*")):
+        try:
+            tuned = _read(file) if file.suffix in _READERS else None
+        except UsageError as error:
+            refused.append(error)
+        else:
+            found |= {} if tuned is None else {file: tuned}
+    if not found and refused:
+        first, *others = refused
+        raise UsageError(first.message, first.hint, [*first.others, *(other.message for other in others)])
+    left_out = tuple("; ".join(filter(None, (error.message, error.hint))) for error in refused)
+    for one in left_out:
+        _log.warning("left out of the bundle: %s", one)
     if platform is not None:
         found = {file: tuned for file, tuned in found.items() if tuned.platform.name == platform}
     if not found:
@@ -243,18 +273,25 @@ def load_bundle(path: str | Path, *, platform: str | None = None) -> Bundle:
             f"no export{of} in {path}", "write one: xstage-tune export --study latest --format json -o FILE"
         )
     _require_one_platform(found)
-    return _indexed(found)
+    return _indexed(found, left_out)
 
 
 def _read(path: Path) -> TunedConfig | None:
-    """One export; None for a file that is something else."""
+    """One export; None for a file that is something else.
+
+    Raises:
+        UsageError: it cannot be read, breaks the schema, or contradicts itself.
+    """
     try:
         keys = parse_nested(_READERS[path.suffix], read_text(path))
     except ValueError as error:
         raise UsageError(f"{path}: invalid {path.suffix[1:].upper()}: {error}") from None
     if not isinstance(keys, dict) or keys.get("format") != FORMAT:
         return None
-    return tuned_from_keys(keys, path)
+    tuned = tuned_from_keys(keys, path)
+    if problems := list(contradictions(tuned)):
+        raise file_error(str(path), problems, "export its study again: xstage-tune export")
+    return tuned
 
 
 def _require_one_platform(found: Mapping[Path, TunedConfig]) -> None:
@@ -278,7 +315,7 @@ def _require_one_platform(found: Mapping[Path, TunedConfig]) -> None:
         )
 
 
-def _indexed(found: Mapping[Path, TunedConfig]) -> Bundle:
+def _indexed(found: Mapping[Path, TunedConfig], left_out: tuple[str, ...]) -> Bundle:
     paths: dict[_Key, Path] = {}
     groups: dict[_Key, dict[_Key, list[TunedConfig]]] = {}
     for path, tuned in found.items():
@@ -298,9 +335,8 @@ def _indexed(found: Mapping[Path, TunedConfig]) -> Bundle:
     moe = dict.fromkeys(tuned.workload.layer_key for tuned in exports if tuned.schedule_model)
     platform = exports[0].platform
     terms = next((tuned.default_terms for tuned in exports if tuned.default_terms), None)
-    return Bundle(
-        platform.name, exports, layers, tuple(layers[layer] for layer in moe), Defaults(platform, terms)
-    )
+    moe_layers = tuple(layers[layer] for layer in moe)
+    return Bundle(platform.name, exports, left_out, layers, moe_layers, Defaults(platform, terms))
 
 
 def _of_nearest_variant(variants: _Variants, asked: _Key, tokens: int) -> TunedConfig:

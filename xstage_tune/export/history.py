@@ -72,6 +72,7 @@ def to_kernel_tuner(history: History) -> dict[str, Any]:
         "tune_params_keys": list(keys),
         "tune_params": {key: _distinct(history, key) for key in keys},
         "objective": "time",
+        "environment": _environment(history.tuned),
         **_unfinished(history),
         "cache": cache,
     }
@@ -84,6 +85,7 @@ def to_t4(history: History) -> dict[str, Any]:
         "metadata": {
             "timeunit": "milliseconds",
             "device_name": _device(history.tuned),
+            "environment": _environment(history.tuned),
             **_unfinished(history),
         },
         "results": [
@@ -98,6 +100,16 @@ def to_t4(history: History) -> dict[str, Any]:
             }
             for trial in history.trials
         ],
+    }
+
+
+def _environment(tuned: TunedConfig) -> dict[str, Any]:
+    """What the trials ran on and by, under the names of T4's metadata; its other keys are this tool's own."""
+    return {
+        "device_query": tuned.platform.identity.model_dump(mode="json", exclude_none=True),
+        "requirements": [f"xstage-tune=={tuned.provenance.tool_version}"],
+        "platform": tuned.platform.model_dump(mode="json", exclude_none=True),
+        "provenance": tuned.provenance.model_dump(mode="json"),
     }
 
 

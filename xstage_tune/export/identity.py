@@ -9,6 +9,7 @@ from xstage_tune.base.errors import UsageError
 from xstage_tune.base.version import __version__
 from xstage_tune.devices.kernel_identity import kernel_sha256
 from xstage_tune.devices.present_gpu import present_gpu
+from xstage_tune.export.consistency import is_edited
 from xstage_tune.export.record import PlatformIdentity, TunedConfig
 from xstage_tune.platforms.gpus import compare, known_gpus
 from xstage_tune.platforms.identity import GpuIdentity
@@ -61,6 +62,8 @@ def compare_tool(tuned: TunedConfig) -> Comparison:
         unchecked.append("tool: the export does not say which version searched")
     elif by != __version__:
         differences.append(f"tuned by xstage-tune {by}, this is {__version__}")
+        if is_edited(tuned):
+            differences.append("the workload is not what its hash is of: edited, or hashed by that version")
     if installed and not kernels:
         unchecked.append("kernels: the export does not say which it is for")
     elif installed != kernels:
@@ -83,6 +86,8 @@ def _named(name: str) -> GpuIdentity:
 @lru_cache(maxsize=64)
 def _compared_gpus(platform: PlatformIdentity, gpu: GpuIdentity) -> Comparison:
     found = compare(platform.identity, gpu, platform.path)
-    differences = (f"tuned on another GPU: {found.words()}",) if found.differences else ()
-    unknown = (f"GPU: {', '.join(found.unknown)}",) if found.unknown and found.same else ()
+    ran_here = found.words() == (platform.other_gpu or "")  # it may have been forced on another than its own
+    this = found.words() or f"{gpu.name}, which its platform is of, did not run it"
+    differences = () if ran_here else (f"tuned on another GPU: {this}",)
+    unknown = (f"GPU: {', '.join(found.unknown)}",) if found.unknown and ran_here else ()
     return Comparison(differences, unknown)

@@ -11,9 +11,10 @@ from xstage_tune.families.megamoe.config import Schedule
 
 #: ``exact``: tuned for this workload, on this GPU, by this tool, for these kernels. ``nearest``: for other
 #: keys of the same layer, in reach. ``stale``: by another version of the tool or for other kernels.
+#: ``forced``: run on another GPU than its platform was calibrated on, by ``--force``, which is this one.
 #: ``unfinished``: the best so far of a search that had not ended, else as exact.
 #: ``default``: no tuned config is to be relied on, this is the layer's default config.
-Match = Literal["exact", "nearest", "stale", "unfinished", "default"]
+Match = Literal["exact", "nearest", "stale", "forced", "unfinished", "default"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +26,7 @@ class Lookup:
         match: see :data:`Match`.
         differs: keys of the workload that ``source`` was not tuned for.
         reasons: in words, all that keeps the match from being exact; empty where it is.
-        unchecked: what could not be compared, and why.
+        unchecked: what could not be compared, and why; also the files that the bundle left out.
         source: the nearest export, which ``config`` is of unless it is the default.
     """
 
