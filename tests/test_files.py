@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -81,3 +83,66 @@ def test_a_folder_is_refused_even_by_force(tmp_path: Path, monkeypatch: pytest.M
     for folder in (tmp_path, Path()):
         with pytest.raises(UsageError, match="is a folder"):
             write_text(folder, "", force=True)
+
+
+def test_of_two_writers_at_once_one_gets_the_name(file: Path) -> None:
+    """Neither sees the other's file when it begins."""
+
+    def write_while_another_does() -> None:
+        with whole_file(file) as stream:
+            stream.write(b"late")
+            write_text(file, "early")
+
+    with pytest.raises(UsageError, match=r"answer\.txt exists"):
+        write_while_another_does()
+    assert file.read_text() == "early"
+    assert list(file.parent.iterdir()) == [file]
+
+
+def test_so_it_is_where_a_file_system_has_no_hard_links(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(Path, "hardlink_to", refuse)
+    write_text(file, "early")
+    assert file.read_text() == "early"
+    test_of_two_writers_at_once_one_gets_the_name(file.parent / "other" / "answer.txt")
+
+
+def test_a_link_to_nothing_is_a_file_of_that_name(tmp_path: Path) -> None:
+    link, target = tmp_path / "link", tmp_path / "target"
+    link.symlink_to(target)
+    with pytest.raises(UsageError, match="link exists"):
+        write_text(link, "unasked")
+    assert not target.exists()
+    write_text(link, "asked", force=True)
+    assert link.is_symlink()
+    assert target.read_text() == "asked"
+
+
+def test_what_is_replaced_hands_on_its_mode(file: Path) -> None:
+    write_text(file, "secret")
+    file.chmod(0o600)
+    write_text(file, "still", force=True)
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_what_is_replaced_hands_on_its_owner(file: Path) -> None:
+    write_text(file, "theirs")
+    os.chown(file, 1234, 5678)
+    write_text(file, "still", force=True)
+    assert (file.stat().st_uid, file.stat().st_gid) == (1234, 5678)
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_a_pipe_or_device_is_no_file_to_replace(tmp_path: Path, force: bool) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", Path("/dev/null")):
+        with pytest.raises(UsageError, match="is a pipe or device, not a file"):
+            write_text(path, "", force=force)
+
+
+def test_a_name_that_no_file_can_have_is_refused() -> None:
+    with pytest.raises(UsageError, match="null byte"):
+        write_text(Path("a\0b"), "")

@@ -1,12 +1,14 @@
-"""Writing a user's file: whole or not at all, and never over another one unasked."""
+"""A user's files: read if they are files; written whole or not at all, and never over another one unasked."""
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import secrets
+import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -15,19 +17,45 @@ from xstage_tune.base.errors import UsageError
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
+#: What a file system without hard links says of one.
+_NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """A file to read in binary.
+
+    Raises:
+        OSError: it cannot be opened, or is a pipe (which would block) or a device, as ``strerror`` says.
+    """
+    try:
+        mode = path.stat().st_mode
+    except ValueError as error:  # a NUL in the name
+        raise OSError(errno.EINVAL, str(error)) from None
+    if not stat.S_ISREG(mode):
+        what = "a folder" if stat.S_ISDIR(mode) else "a pipe or device"
+        raise OSError(errno.EINVAL, f"it is {what}, not a file")
+    return path.open("rb")
+
 
 def refuse_existing(path: Path, force: bool) -> None:
     """Refuse a target that exists, unless it may be replaced.
 
     Raises:
-        UsageError: it is a folder, it exists and ``force`` is not set, or its folder cannot be looked into.
+        UsageError: it is a folder, a pipe or a device; it exists, be it as a link to nothing, and ``force``
+            is not set; or its folder cannot be looked into.
     """
-    with _failures_named(path):
-        exists, is_folder = path.exists(), path.is_dir()
-    if is_folder:
+    try:
+        with _failures_named(path):
+            found = _status(path)
+            exists = found is not None or path.is_symlink()
+    except ValueError as error:  # a NUL in the name
+        raise UsageError(f"cannot write {str(path)!r}: {error}", "choose another place") from None
+    if found is not None and stat.S_ISDIR(found.st_mode):
         raise UsageError(f"{path} is a folder", "name a file in it")
+    if found is not None and not stat.S_ISREG(found.st_mode):
+        raise UsageError(f"{path} is a pipe or device, not a file", "choose another file")
     if exists and not force:
-        raise UsageError(f"{path} exists", "choose another file, or replace it with --force")
+        raise _exists(path)
 
 
 def write_text(path: Path, text: str, *, force: bool = False) -> None:
@@ -40,17 +68,20 @@ def write_text(path: Path, text: str, *, force: bool = False) -> None:
 def whole_file(path: Path, *, force: bool = False) -> Iterator[BinaryIO]:
     """A file to write in binary, which takes its name when the block ends; if the block raises, none is left.
 
-    Its folder is made. Errors of the block's own pass as they are; only those of this file become ours,
-    wherever in the block they come up.
+    Its folder is made. What is replaced hands on its mode and, where that is allowed, its owner; a link stays
+    one. Errors of the block's own pass as they are; only those of this file become ours, wherever in the
+    block they come up.
 
     Raises:
-        UsageError: the file exists and ``force`` is not set, or it cannot be written (a full disk, say).
+        UsageError: the file exists and ``force`` is not set, though it came only while the block ran; or it
+            cannot be written (a full disk, say).
     """
     refuse_existing(path, force)
-    temporary = path.with_name(f".{secrets.token_hex(8)}.tmp")  # fits wherever the name itself does
     with _failures_named(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        target = _Target(temporary, path)
+        final = Path(os.path.realpath(path)) if force else path
+        final.parent.mkdir(parents=True, exist_ok=True)
+        temporary = final.with_name(f".{secrets.token_hex(8)}.tmp")  # fits wherever the name itself does
+        target = _Target(temporary, path, _status(final) if force else None)
     try:
         with io.BufferedWriter(target) as file:
             yield file
@@ -58,17 +89,62 @@ def whole_file(path: Path, *, force: bool = False) -> Iterator[BinaryIO]:
             with _failures_named(path):
                 os.fsync(file.fileno())
         with _failures_named(path):
-            temporary.replace(path)
+            if force:
+                temporary.replace(final)
+            else:
+                _name_new(temporary, final)
     finally:
         temporary.unlink(missing_ok=True)
 
 
-class _Target(io.FileIO):
-    """The file under its temporary name; what it cannot write, it says of the final one."""
+def _name_new(temporary: Path, path: Path) -> None:
+    """Give a file a name that no other has, whoever else is at it.
 
-    def __init__(self, temporary: Path, path: Path) -> None:
-        super().__init__(temporary, "w")
+    Raises:
+        UsageError: there is a file of that name.
+    """
+    try:
+        try:
+            path.hardlink_to(temporary)
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+            path.touch(exist_ok=False)
+            temporary.replace(path)
+    except FileExistsError:
+        raise _exists(path) from None
+
+
+def _exists(path: Path) -> UsageError:
+    return UsageError(f"{path} exists", "choose another file, or replace it with --force")
+
+
+def _status(path: Path) -> os.stat_result | None:
+    """Of the file behind a name; None where there is none."""
+    try:
+        return path.stat()
+    except FileNotFoundError:
+        return None
+
+
+class _Target(io.FileIO):
+    """The file under its temporary name; what it cannot write, it says of the final one.
+
+    Args:
+        like: of the file that it replaces: whose mode and owner it gets.
+    """
+
+    def __init__(self, temporary: Path, path: Path, like: os.stat_result | None) -> None:
+        mode = 0o666 if like is None else 0o600
+        super().__init__(temporary, "x", opener=lambda name, flags: os.open(name, flags, mode))
         self._path = path
+        if like is None:
+            return
+        for owner, group in ((-1, like.st_gid), (like.st_uid, -1)):
+            with suppress(OSError):
+                os.fchown(self.fileno(), owner, group)
+        with suppress(OSError):
+            os.fchmod(self.fileno(), stat.S_IMODE(like.st_mode))
 
     def write(self, data: Buffer, /) -> int:
         with _failures_named(self._path):

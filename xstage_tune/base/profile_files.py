@@ -7,25 +7,21 @@ from __future__ import annotations
 
 import difflib
 import re
-import stat
 import tomllib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import tomli_w
 from pydantic import BaseModel, ValidationError
 
 from xstage_tune.base.errors import UsageError
 from xstage_tune.base.files import write_text
+from xstage_tune.base.parsing import MOST_NESTING, parse_toml, read_text
 from xstage_tune.base.schema_problems import cut, describe_problems
 from xstage_tune.base.user_folders import expanded
 
-if TYPE_CHECKING:
-    pass
-
 Model = TypeVar("Model", bound=BaseModel)
-Parsed = TypeVar("Parsed")
 
 _SUFFIX = ".toml"
 
@@ -75,41 +71,9 @@ def read_profile(path: Path) -> dict[str, Any]:
     """
     text = read_text(path)
     try:
-        return parse_nested(tomllib.loads, text)
+        return parse_toml(text)
     except ValueError as error:
         raise UsageError(f"{path}: invalid TOML: {error}{_line_named_in(str(error), text)}") from None
-
-
-def read_text(path: Path) -> str:
-    """A user's text file, without the byte order mark that some editors put first.
-
-    Raises:
-        UsageError: it is no regular file (a pipe would block), cannot be read, or is no UTF-8.
-    """
-    try:
-        mode = path.stat().st_mode
-        if not stat.S_ISREG(mode):
-            what = "a folder" if stat.S_ISDIR(mode) else "a pipe or device"
-            raise UsageError(f"cannot read {path}: it is {what}, not a file")
-        return path.read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{path}: not UTF-8 text at byte {error.start}") from None
-    except ValueError as error:  # a NUL in the name
-        raise UsageError(f"cannot read {str(path)!r}: {error}") from None
-
-
-def parse_nested(parse: Callable[[str], Parsed], text: str) -> Parsed:
-    """What a recursive parser (TOML, JSON) makes of a text.
-
-    Raises:
-        ValueError: the parser's own error, or the text is nested deeper than it can follow.
-    """
-    try:
-        return parse(text)
-    except RecursionError:
-        raise ValueError("nested too deeply") from None
 
 
 def apply_overrides(data: dict[str, Any], overrides: Iterable[str]) -> None:
@@ -129,6 +93,8 @@ def apply_overrides(data: dict[str, Any], overrides: Iterable[str]) -> None:
                 f"--set {override}: not of the form key=value", "for example --set tokens_per_rank=4096"
             )
         place = (*sections, last)
+        if len(place) > MOST_NESTING:
+            raise UsageError(f"--set {key[:20]}...: more than {MOST_NESTING} sections in each other")
         if place in values:
             raise UsageError(
                 f"--set {override}: '{key.strip()}' is set twice, to {values[place]} before", "set it once"
@@ -196,7 +162,7 @@ def _existing_file(kind: str, name: str) -> Path:
 
 def _toml_value(text: str, key: str) -> Any:
     try:
-        return parse_nested(tomllib.loads, f"value = {text}")["value"]
+        return parse_toml(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         return text
     except ValueError as error:  # too deep, or a number of thousands of digits

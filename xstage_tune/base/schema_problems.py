@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 #: Characters of a value that an error repeats.
 _MOST_SHOWN = 60
+#: Of the problems of one file.
+_MOST_TOLD = 100
 
 
 def describe_problems(error: ValidationError, model: type[BaseModel]) -> tuple[list[str], str]:
@@ -26,7 +28,7 @@ def describe_problems(error: ValidationError, model: type[BaseModel]) -> tuple[l
     An unknown key comes before the key that it was meant to be.
     """
     texts, hints = [], []
-    found = error.errors()
+    found = error.errors(include_url=False)[:_MOST_TOLD]
     for problem in sorted(found, key=lambda problem: problem["type"] != "extra_forbidden"):
         if problem["type"] == "too_short" and any(_is_inside(problem, other) for other in found):
             continue  # pydantic counts the entries that are valid

@@ -26,9 +26,7 @@ serve.
 
 from __future__ import annotations
 
-import json
 import logging
-import tomllib
 from bisect import bisect_left
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -38,7 +36,8 @@ from typing import Any, cast
 from numpy.typing import ArrayLike
 
 from xstage_tune.base.errors import UsageError
-from xstage_tune.base.profile_files import file_error, parse_nested, read_text
+from xstage_tune.base.parsing import parse_json, parse_toml, read_text
+from xstage_tune.base.profile_files import file_error
 from xstage_tune.base.user_folders import expanded
 from xstage_tune.export.consistency import contradictions
 from xstage_tune.export.default_terms import Defaults
@@ -65,7 +64,7 @@ _Key = tuple[Hashable, ...]
 #: Of a platform; what more is known of its GPU depends on the version that exported.
 _TELLS_PLATFORMS_APART = ("name", "sha256", "gpu", "architecture", "path")
 
-_READERS: dict[str, Callable[[str], Any]] = {".json": json.loads, ".toml": tomllib.loads}
+_READERS: dict[str, Callable[[str], Any]] = {".json": parse_json, ".toml": parse_toml}
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,7 +282,7 @@ def _read(path: Path) -> TunedConfig | None:
         UsageError: it cannot be read, breaks the schema, or contradicts itself.
     """
     try:
-        keys = parse_nested(_READERS[path.suffix], read_text(path))
+        keys = _READERS[path.suffix](read_text(path))
     except ValueError as error:
         raise UsageError(f"{path}: invalid {path.suffix[1:].upper()}: {error}") from None
     if not isinstance(keys, dict) or keys.get("format") != FORMAT:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from xstage_tune.base.errors import UsageError
-from xstage_tune.base.profile_files import check_profile, parse_nested, read_profile, read_text
+from xstage_tune.base.parsing import parse_json, read_text
+from xstage_tune.base.profile_files import check_profile, read_profile
 from xstage_tune.families.config import KernelConfig
 from xstage_tune.families.registry import families, family_of_config_kind
 
@@ -53,7 +53,7 @@ def config_keys(config: KernelConfig) -> dict[str, Any]:
 def _read_json(path: Path) -> dict[str, Any]:
     text = read_text(path)
     try:
-        data = parse_nested(json.loads, text)
+        data = parse_json(text)
     except ValueError as error:
         raise UsageError(f"{path}: invalid JSON: {error}") from None
     if not isinstance(data, dict):

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from xstage_tune.base.errors import UsageError
-from xstage_tune.base.profile_files import parse_nested, read_text
+from xstage_tune.base.parsing import parse_json, read_text
 
 _HINT = "a JSON array with one number per expert, or CSV with the header expert,tokens"
 
@@ -28,7 +27,7 @@ def read_histogram(path: Path) -> list[float]:
 
 def _from_json(path: Path, text: str) -> list[float]:
     try:
-        values = parse_nested(json.loads, text)
+        values = parse_json(text)
     except ValueError as error:
         raise UsageError(f"{path}: invalid JSON: {error}", _HINT) from None
     if not isinstance(values, list) or any(

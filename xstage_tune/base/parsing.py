@@ -1,0 +1,103 @@
+"""A user's text files: read whole, and parsed as TOML or JSON within limits.
+
+The parsers themselves know no limits: a key of 30,000 parts takes gigabytes, and what is nested a thousand
+deep ends whoever walks through it next.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from xstage_tune.base.errors import UsageError
+from xstage_tune.base.files import open_regular
+
+#: Of one file; the largest that a calibration writes takes 40 kB.
+MOST_BYTES = 1 << 20
+#: Of sections, lists and the parts of a dotted key in each other; a profile has 4.
+MOST_NESTING = 32
+#: Of one file, sections and lists included; a calibration writes 2,000.
+MOST_VALUES = 20_000
+#: Of a whole number; Python refuses to print much longer ones.
+_MOST_BITS = 8192
+
+_TOML_ASIDE = re.compile(
+    r'''"""(?:[^"\\]|\\.|"(?!""))*+(?:"{3,5}|\Z)|\'\'\'(?:[^']|'(?!''))*+(?:'{3,5}|\Z)'''
+    r"""|"(?:[^"\\\n]|\\.)*+"?|'[^'\n]*+'?|\#[^\n]*+""",
+    re.DOTALL,
+)
+_JSON_ASIDE = re.compile(r'"(?:[^"\\]|\\.)*+"?', re.DOTALL)
+_BRACKET = re.compile(r"[\[\]{}]")
+_LONG_KEY = re.compile(r"(?<![\w-])[\w-]++(?:[ \t]*+\.[ \t]*+[\w-]++)" f"{{{MOST_NESTING}}}")
+
+
+def read_text(path: Path) -> str:
+    """A user's text file, without the byte order mark that some editors put first.
+
+    Raises:
+        UsageError: it is no regular file (a pipe would block), is larger than :data:`MOST_BYTES`, cannot be
+            read, or is no UTF-8.
+    """
+    try:
+        with open_regular(path) as file:
+            data = file.read(MOST_BYTES + 1)
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from None
+    if len(data) > MOST_BYTES:
+        raise UsageError(f"{path}: larger than {MOST_BYTES >> 20} MiB, which no file of this kind is")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path}: not UTF-8 text at byte {error.start}") from None
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """The keys of a TOML text.
+
+    Raises:
+        ValueError: it is no TOML (then ``tomllib.TOMLDecodeError``), or beyond the limits of this module.
+    """
+    bare = _TOML_ASIDE.sub(lambda found: "" if found[0].startswith("#") else "_", text)
+    if _LONG_KEY.search(bare):
+        raise ValueError(f"nested too deeply: a key has more than {MOST_NESTING} parts")
+    keys: dict[str, Any] = _within_limits(tomllib.loads, text, bare)
+    return keys
+
+
+def parse_json(text: str) -> Any:
+    """What a JSON text holds.
+
+    Raises:
+        ValueError: it is no JSON, or beyond the limits of this module.
+    """
+    return _within_limits(json.loads, text, _JSON_ASIDE.sub("_", text))
+
+
+def _within_limits(parse: Callable[[str], Any], text: str, bare: str) -> Any:
+    """What ``parse`` makes of a text; ``bare`` is the text without strings and comments."""
+    depth = 0
+    for bracket in _BRACKET.finditer(bare):
+        depth += 1 if bracket[0] in "[{" else -1
+        if depth > MOST_NESTING:
+            raise ValueError(f"nested too deeply: more than {MOST_NESTING} levels")
+    data = parse(text)
+    values, rest = 0, [data]
+    while rest:
+        value = rest.pop()
+        values += 1
+        if isinstance(value, dict):
+            rest += value.values()
+            rest += value  # whose parts are texts
+        elif isinstance(value, list):
+            rest += value
+        elif isinstance(value, int) and value.bit_length() > _MOST_BITS:
+            raise ValueError(f"a whole number of {value.bit_length():,} bits")
+        elif isinstance(value, str) and not value.isascii():
+            value.encode()  # an escape may be half a character
+    if values > MOST_VALUES:
+        raise ValueError(f"{values:,} values, more than the {MOST_VALUES:,} that a file may have")
+    return data
