@@ -245,7 +245,8 @@ def begin_burst(fluid: Fluid, producer: int, kind: int) -> None:
     passed = passed_bytes(fluid, producer)
     if fluid.flow[producer] == NOWHERE:
         if fluid.remote[kind]:
-            _count_sending(fluid, fluid.port[producer], 1)
+            fluid.sending[fluid.port[producer]] += 1
+            _reclass_members(fluid, fluid.port[producer])
     else:
         _leave(fluid, producer)
     fluid.offered[producer] += fluid.burst[kind]
@@ -326,14 +327,14 @@ def pop_arrived(fluid: Fluid, flow: int) -> int:
         _enter(fluid, producer, fluid.flow_kind[flow], left)
         return producer
     if fluid.remote[fluid.flow_kind[flow]]:
-        _count_sending(fluid, fluid.port[producer], -1)
+        fluid.sending[fluid.port[producer]] -= 1
+        _reclass_members(fluid, fluid.port[producer])
     return producer
 
 
 @event_kernel
-def _count_sending(fluid: Fluid, port: int, change: int) -> None:
+def _reclass_members(fluid: Fluid, port: int) -> None:
     """Move a port's members to the classes of its new number of sending ones."""
-    fluid.sending[port] += change
     most = fluid.member.shape[1]
     if most == 1:
         return

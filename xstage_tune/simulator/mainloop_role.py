@@ -121,10 +121,12 @@ def _take_slot(sm: int, now: float, run: Pipeline) -> float:
 
 
 @event_kernel
-def free_slots(sm: int, count: int, now: float, run: Pipeline) -> None:
-    """Slots are free again; a mainloop that waits for one goes on."""
-    run.roles.free_slots[sm] += count
-    if count > 0 and run.roles.mainloop[sm] == ON_SLOT:
+def free_slots(sm: int, first: int, end: int, now: float, run: Pipeline) -> None:
+    """The slots of tiles from ``first`` to before ``end`` are free; a mainloop that waits for one goes on."""
+    for tile in range(first, end):
+        run.times.freed[tile] = now
+    run.roles.free_slots[sm] += end - first
+    if end > first and run.roles.mainloop[sm] == ON_SLOT:
         run.times.stall[run.roles.current[sm]] = now - run.roles.stalled_at[sm]
         set_timer(run.timers, sm, _take_slot(sm, now, run))
 

@@ -199,7 +199,7 @@ class _Bursts:
     remote: NDArray[np.bool_]
 
 
-def _bursts(streams: Streams, local_bytes: Floats) -> tuple[_Bursts, NDArray[np.int32]]:
+def _bursts(streams: Streams, local_bytes: Floats) -> tuple[_Bursts, NDArray[np.int64]]:
     """The distinct kinds, and each part's index among them, ``[2n]`` (see ``pipeline_state.Tiles``)."""
     local, of_local = _distinct(local_bytes, np.zeros(streams.tiles))
     remote, of_remote = _distinct(streams.remote_bytes, streams.paced_ns)
@@ -209,9 +209,9 @@ def _bursts(streams: Streams, local_bytes: Floats) -> tuple[_Bursts, NDArray[np.
     return bursts, np.column_stack((of_local, of_remote)).ravel()
 
 
-def _distinct(burst_bytes: Floats, paced_ns: Floats) -> tuple[NDArray[np.complex128], NDArray[np.int32]]:
+def _distinct(burst_bytes: Floats, paced_ns: Floats) -> tuple[NDArray[np.complex128], NDArray[np.int64]]:
     """Distinct pairs of bytes and pace, as complex numbers, which numpy sorts; index of each, or NO_BURST."""
-    index = np.full(burst_bytes.size, state.NO_BURST, np.int32)
+    index = np.full(burst_bytes.size, state.NO_BURST, np.int64)
     stores = burst_bytes > 0
     distinct, index[stores] = np.unique(burst_bytes[stores] + 1j * paced_ns[stores], return_inverse=True)
     return distinct, index

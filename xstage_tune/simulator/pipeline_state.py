@@ -39,7 +39,7 @@ class Tiles(NamedTuple):
     mainloop_ns: NDArray[np.float64]
     slot_offset_ns: NDArray[np.float64]
     staging_ns: NDArray[np.float64]
-    burst: NDArray[np.int32]  # [2n] kind of a part, an index into those of ``Fluid``; or NO_BURST
+    burst: NDArray[np.int64]  # [2n] kind of a part, an index into those of ``Fluid``; or NO_BURST
     admitted_at: NDArray[np.float64]  # bytes that have left its SM's own room when its last one has room
     waits_on: NDArray[np.int32]  # counter, or NO_COUNTER
     signals: NDArray[np.int32]  # counter, or NO_COUNTER

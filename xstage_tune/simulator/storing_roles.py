@@ -73,9 +73,7 @@ def step_signal(sm: int, now: float, run: Pipeline) -> bool:
     run.roles.raising[sm] = NO_TILE
     run.times.raised[raised] = now
     signal(run.tiles.signals[raised], now, run)
-    for tile in range(raised + 1, run.roles.storing[sm]):
-        run.times.freed[tile] = now
-    free_slots(sm, run.roles.storing[sm] - raised - 1, now, run)
+    free_slots(sm, raised + 1, run.roles.storing[sm], now, run)
     return next_store(sm, now, run)
 
 
@@ -222,5 +220,4 @@ def _release(sm: int, now: float, run: Pipeline) -> None:
     run.roles.issue[sm] = IDLE
     run.roles.storing[sm] = tile + 1
     if run.roles.raising[sm] == NO_TILE or run.roles.raising[sm] == tile:
-        run.times.freed[tile] = now
-        free_slots(sm, 1, now, run)
+        free_slots(sm, tile, tile + 1, now, run)
