@@ -3,13 +3,11 @@
 
 #include "attention_a2a/serial.cu"
 
-char shared[emulator::kSharedBytes];  // which these kernels have none of
-
 template <typename Kernel>
 static const char* run(const void* arguments, unsigned grid, const Kernel& kernel) {
     const auto& typed = *static_cast<const SerialArguments*>(arguments);
     for (unsigned block = 0; block < grid; ++block) {
-        if (!emulator::run_ctas(shared, block, 1, grid, kSerialThreads, 0, [&] { kernel(typed); })) {
+        if (!emulator::run_ctas(block, 1, grid, kSerialThreads, 0, [&] { kernel(typed); })) {
             return emulator::error().c_str();
         }
     }

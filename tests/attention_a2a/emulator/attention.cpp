@@ -3,13 +3,11 @@
 
 #include "attention_a2a/attention.cu"
 
-char shared[emulator::kSharedBytes] __attribute__((aligned(1024)));
-
 // Runs `grid` CTAs team by team, those of a team side by side. Returns what went wrong, or null.
 extern "C" const char* run_attention(const void* arguments, unsigned grid, unsigned seed) {
     const auto& typed = *static_cast<const AttentionArguments*>(arguments);
     for (unsigned block = 0; block < grid; block += kKvSplits) {
-        if (!emulator::run_ctas(shared, block, kKvSplits, grid, kThreads, seed, [&] { attention_a2a(typed); })) {
+        if (!emulator::run_ctas(block, kKvSplits, grid, kThreads, seed, [&] { attention_a2a(typed); })) {
             return emulator::error().c_str();
         }
     }

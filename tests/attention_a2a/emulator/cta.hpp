@@ -6,6 +6,7 @@
 // other are reported. It says nothing of speed, of memory fences, or of what the compiler does.
 #pragma once
 
+#include <setjmp.h>
 #include <ucontext.h>
 
 #include <algorithm>
@@ -14,6 +15,7 @@
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <random>
 #include <string>
@@ -50,6 +52,14 @@ namespace emulator {
 constexpr unsigned kSharedBytes = 232448;
 constexpr unsigned kWarp = 32;
 constexpr unsigned kStackBytes = 128 << 10;
+constexpr unsigned long long kNever = std::numeric_limits<unsigned long long>::max();
+
+}  // namespace emulator
+
+// Shared memory of the CTA that runs.
+alignas(1024) inline char shared[emulator::kSharedBytes];
+
+namespace emulator {
 
 // Work of the copy engine or the tensor cores, done at the latest when somebody must have it.
 struct Task {
@@ -81,9 +91,12 @@ struct Rendezvous {
 
 struct Thread {
     Index index;
-    ucontext_t context;
+    ucontext_t start;
+    bool started = false;
+    jmp_buf place;  // where it goes on; swapcontext would do, but makes two system calls each time
     std::vector<char> stack = std::vector<char>(kStackBytes);
     std::function<bool()> runnable;  // empty: always
+    unsigned long long deadline = kNever;  // of the clock, if it waits for that
     bool finished = false;
     std::vector<Group> products;  // committed, oldest first
     Group open_products;
@@ -106,10 +119,10 @@ struct Cta {
     std::vector<TaskPointer> engine;  // copies under way
     std::mt19937 random;
     unsigned long long clock = 0;
-    ucontext_t scheduler;
+    jmp_buf scheduler;
     std::function<void()> kernel;
     std::vector<Thread*> order;  // that have not finished
-    std::vector<char> shared;    // the CTA's, while another one's are in place
+    std::vector<char> shared = std::vector<char>(kSharedBytes, 0x7f);  // bf16 NaNs nearly everywhere
     std::vector<Cta>* cluster = nullptr;
 };
 
@@ -119,6 +132,25 @@ inline Cta*& active() {
     return pointer;
 }
 inline Cta& cta() { return *active(); }
+
+// The CTA whose shared memory `::shared` is; that of the others lies in theirs.
+inline Cta*& in_place() {
+    static Cta* pointer;
+    return pointer;
+}
+
+inline const char* shared_memory() { return &cta() == in_place() ? ::shared : cta().shared.data(); }
+
+inline void put_in_place() {
+    if (&cta() == in_place()) {
+        return;
+    }
+    if (in_place() != nullptr) {
+        std::memcpy(in_place()->shared.data(), ::shared, kSharedBytes);
+    }
+    std::memcpy(::shared, cta().shared.data(), kSharedBytes);
+    in_place() = &cta();
+}
 
 // At which the threads of all CTAs of the cluster meet.
 inline Rendezvous& cluster_meeting() {
@@ -143,15 +175,22 @@ inline bool chance(unsigned percent) { return cta().random() % 100 < percent; }
 inline void wait_until(std::function<bool()> condition) {
     Thread* self = cta().current;
     self->runnable = std::move(condition);
-    swapcontext(&self->context, &cta().scheduler);
-    self->runnable = nullptr;
+    if (_setjmp(self->place) == 0) {
+        _longjmp(cta().scheduler, 1);
+    }
+    cta().current->runnable = nullptr;
+}
+
+inline void wait_until_clock(unsigned long long deadline) {
+    cta().current->deadline = deadline;
+    wait_until([deadline] { return cta().clock >= deadline; });
+    cta().current->deadline = kNever;
 }
 
 // Lets the others go ahead by some rounds, or not.
 inline void dawdle() {
     if (chance(50)) {
-        const unsigned long long until = cta().clock + 100 * (cta().random() % 8);
-        wait_until([until] { return cta().clock >= until; });
+        wait_until_clock(cta().clock + 100 * (cta().random() % 8));
     }
 }
 
@@ -185,7 +224,21 @@ inline void run_groups(std::vector<Group>& groups, unsigned but) {
 inline void enter_thread() {
     cta().kernel();
     cta().current->finished = true;
-    swapcontext(&cta().current->context, &cta().scheduler);
+    _longjmp(cta().scheduler, 1);
+}
+
+// Runs a thread up to its next wait, or to its end.
+inline void resume(Thread& thread) {
+    put_in_place();
+    cta().current = &thread;
+    if (_setjmp(cta().scheduler) != 0) {
+        return;
+    }
+    if (thread.started) {
+        _longjmp(thread.place, 1);
+    }
+    thread.started = true;
+    setcontext(&thread.start);
 }
 
 // Begins a copy: one in four takes as long as it can.
@@ -216,6 +269,7 @@ inline bool advance_engine(unsigned idle_rounds) {
     for (unsigned i = static_cast<unsigned>(engine.size()); i-- > 0;) {
         const bool quick = !engine[i]->slow && (idle_rounds > 0 || chance(20));
         if (engine[i]->done || quick || (idle_rounds > 1 && !advanced)) {
+            put_in_place();
             engine[i]->run();
             engine.erase(engine.begin() + i);
             advanced = true;
@@ -231,15 +285,14 @@ inline void begin_cta(Cta& self, unsigned block, unsigned grid, unsigned threads
     self.random.seed(seed);
     self.kernel = kernel;
     self.warps.resize(threads / kWarp);
-    self.shared.assign(kSharedBytes, 0x7f);  // bf16 NaNs nearly everywhere
     for (unsigned i = 0; i < threads; ++i) {
         self.threads.push_back(std::make_unique<Thread>());
         Thread& thread = *self.threads.back();
         thread.index.x = i;
-        getcontext(&thread.context);
-        thread.context.uc_stack.ss_sp = thread.stack.data();
-        thread.context.uc_stack.ss_size = thread.stack.size();
-        makecontext(&thread.context, enter_thread, 0);
+        getcontext(&thread.start);
+        thread.start.uc_stack.ss_sp = thread.stack.data();
+        thread.start.uc_stack.ss_size = thread.stack.size();
+        makecontext(&thread.start, enter_thread, 0);
         self.order.push_back(&thread);
     }
 }
@@ -252,8 +305,7 @@ inline bool run_round(Cta& self, unsigned idle_rounds) {
     std::rotate(order.begin(), order.begin() + self.random() % order.size(), order.end());
     for (Thread* thread : order) {
         if (!thread->runnable || thread->runnable()) {
-            self.current = thread;
-            swapcontext(&self.scheduler, &thread->context);
+            resume(*thread);
             advanced = true;
         }
     }
@@ -266,9 +318,27 @@ inline bool run_round(Cta& self, unsigned idle_rounds) {
     return advanced;
 }
 
-// `count` CTAs side by side, from `first` on, to their last threads; `shared` is the memory that the one running sees.
+// Where nobody can go on and no copy is under way, lets the time pass by up to the first moment that one waits for.
+inline void pass_time(std::vector<Cta>& team) {
+    unsigned long long left = kNever;
+    for (const Cta& self : team) {
+        if (!self.engine.empty()) {
+            return;
+        }
+        for (const Thread* thread : self.order) {
+            if (thread->deadline != kNever) {
+                left = std::min(left, std::max(thread->deadline, self.clock) - self.clock);
+            }
+        }
+    }
+    for (Cta& self : team) {
+        self.clock += left == kNever ? 0 : left;
+    }
+}
+
+// `count` CTAs side by side, from `first` on, to their last threads.
 // False, with `error`, if threads wait for each other or do what the GPU refuses.
-inline bool run_ctas(char* shared, unsigned first, unsigned count, unsigned grid, unsigned threads, unsigned seed,
+inline bool run_ctas(unsigned first, unsigned count, unsigned grid, unsigned threads, unsigned seed,
                      const std::function<void()>& kernel) {
     std::vector<Cta> team(count);
     for (unsigned i = 0; i < count; ++i) {
@@ -277,6 +347,7 @@ inline bool run_ctas(char* shared, unsigned first, unsigned count, unsigned grid
     }
     cluster_meeting() = {};
     error().clear();
+    in_place() = nullptr;
     unsigned unfinished = count;
     for (unsigned idle_rounds = 0; unfinished > 0 && error().empty();) {
         bool advanced = false;
@@ -286,14 +357,16 @@ inline bool run_ctas(char* shared, unsigned first, unsigned count, unsigned grid
                 continue;
             }
             active() = &self;
-            std::memcpy(shared, self.shared.data(), kSharedBytes);
             // Some rounds at a stretch, so that one is ahead of the others.
-            for (unsigned rounds = 1 + self.random() % 16; rounds > 0 && !self.order.empty(); --rounds) {
-                const bool moved = run_round(self, advanced ? 0 : idle_rounds);
+            bool moved = true;
+            for (unsigned rounds = 1 + self.random() % 16; moved && rounds > 0 && !self.order.empty(); --rounds) {
+                moved = run_round(self, advanced ? 0 : idle_rounds);
                 advanced = moved || advanced;
             }
-            std::memcpy(self.shared.data(), shared, kSharedBytes);
             unfinished += !self.order.empty();
+        }
+        if (!advanced) {
+            pass_time(team);
         }
         idle_rounds = advanced ? 0 : idle_rounds + 1;
         if (idle_rounds > 10000) {

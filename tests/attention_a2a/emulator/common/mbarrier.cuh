@@ -4,8 +4,6 @@
 #include "cta.hpp"
 #include "common/types.cuh"
 
-extern char shared[emulator::kSharedBytes];
-
 namespace xstage {
 
 inline u32 shared_address(const void* pointer) {
@@ -46,7 +44,10 @@ public:
     }
 
     void wait(u32 parity) {
-        emulator::wait_until([this, parity] { return phase_ % 2 != parity; });
+        emulator::wait_until([at = address(), parity] {
+            const auto* self = reinterpret_cast<const Mbarrier*>(emulator::shared_memory() + at);
+            return self->phase_ % 2 != parity;
+        });
     }
 
     u32 address() const { return shared_address(this); }

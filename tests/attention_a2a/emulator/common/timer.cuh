@@ -18,7 +18,7 @@ struct ClockPair {
 inline ClockPair read_clock_pair() { return {global_timer_ns(), sm_clock()}; }
 
 inline void spin_until_cycle(u64 deadline) {
-    emulator::wait_until([deadline] { return sm_clock() >= deadline; });
+    emulator::wait_until_clock(deadline);
 }
 
 }  // namespace xstage
