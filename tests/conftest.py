@@ -80,7 +80,7 @@ def pytest_configure() -> None:
     A shell's background job is started deaf to Ctrl-C.
     """
     os.environ["XSTAGE_QUIET"] = "1"  # else what a command says would depend on how long it takes
-    os.environ["OPENBLAS_NUM_THREADS"] = "1"  # its threads spin, on cores that tests share
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"  # its threads spin, on cores that are shared
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

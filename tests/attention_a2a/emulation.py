@@ -23,7 +23,13 @@ from xstage_tune.families.attention_a2a.config import AttentionConfig
 POISON = 0xDEAD
 _HERE = Path(__file__).parent
 #: With which the emulator compiles.
-EMULATOR_OPTIONS = ("-std=c++17", "-U_FORTIFY_SOURCE", "-fno-strict-aliasing", "-w", f"-I{_HERE / 'emulator'}")
+EMULATOR_OPTIONS = (
+    "-std=c++17",
+    "-U_FORTIFY_SOURCE",
+    "-fno-strict-aliasing",
+    "-w",
+    f"-I{_HERE / 'emulator'}",
+)
 
 
 def bf16(values: NDArray[np.float32]) -> NDArray[np.uint16]:
