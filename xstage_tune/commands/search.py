@@ -79,7 +79,8 @@ def search(
         int | None,
         typer.Option(
             min=1,
-            help="Most configs to evaluate, those of a study's earlier runs included.",
+            help="Most configs to evaluate: the default, today's heuristics, then the best expected. Those "
+            "of a study's earlier runs count.",
             show_default="100; 24 in a suite; all if exhaustive",
         ),
     ] = None,
