@@ -11,6 +11,7 @@ from typing import NoReturn
 
 from xstage_tune.base import interrupts
 from xstage_tune.base.errors import DeviceError, ExitCode, XStageError
+from xstage_tune.base.redaction import redacted
 
 
 def entry() -> NoReturn:
@@ -22,8 +23,7 @@ def entry() -> NoReturn:
     for stream in (sys.stdout, sys.stderr):  # a file's name need not be text
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-    logging.basicConfig(format="xstage-tune: %(levelname)s: %(message)s")
-    logging.addLevelName(logging.WARNING, "warning")
+    _log_to_stderr()
     interrupts.listen()
     try:
         main()
@@ -31,6 +31,20 @@ def entry() -> NoReturn:
         sys.exit(interrupts.exit_code())
     finally:
         interrupts.finish()
+
+
+class _Formatter(logging.Formatter):
+    """Log lines as the command's own, without passwords."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return redacted(super().format(record))
+
+
+def _log_to_stderr() -> None:
+    handler = logging.StreamHandler()
+    handler.setFormatter(_Formatter("xstage-tune: %(levelname)s: %(message)s"))
+    logging.basicConfig(handlers=[handler])
+    logging.addLevelName(logging.WARNING, "warning")
 
 
 def main() -> NoReturn:

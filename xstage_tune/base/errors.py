@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from enum import IntEnum
 from typing import ClassVar
 
+from xstage_tune.base.redaction import redacted
+
 
 class ExitCode(IntEnum):
     """Exit status of the command line, by kind of outcome."""
@@ -25,7 +27,7 @@ class ExitCode(IntEnum):
 
 
 class XStageError(Exception):
-    """Base of every error shown to a user.
+    """Base of every error shown to a user, without passwords.
 
     Args:
         message: what is wrong and where, in one line without a trailing full stop.
@@ -36,10 +38,10 @@ class XStageError(Exception):
     exit_code: ClassVar[ExitCode] = ExitCode.INTERNAL
 
     def __init__(self, message: str, hint: str = "", others: Sequence[str] = ()) -> None:
-        super().__init__(message)
-        self.message = message
-        self.hint = hint
-        self.others = tuple(others)
+        self.message = redacted(message)
+        super().__init__(self.message)
+        self.hint = redacted(hint)
+        self.others = tuple(map(redacted, others))
 
 
 class FindingError(XStageError):

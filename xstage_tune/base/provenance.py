@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from xstage_tune.base.redaction import redacted_arguments
 from xstage_tune.base.version import __version__
 
 #: Packages whose version can change a result.
@@ -32,7 +33,7 @@ PACKAGES = (
 class Software:
     """Versions of everything between the user's command and the GPU."""
 
-    argv: tuple[str, ...]
+    argv: tuple[str, ...]  # without passwords
     tool_version: str
     git_state: str  # commit of the checkout, "-dirty" when changed; empty when installed or not asked for
     host: str
@@ -49,7 +50,7 @@ def collect_software(argv: Sequence[str], *, with_git: bool = False) -> Software
         with_git: also ask git for the state of the checkout, which starts a process.
     """
     return Software(
-        argv=tuple(argv),
+        argv=redacted_arguments(argv),
         tool_version=__version__,
         git_state=git_state() if with_git else "",
         host=socket.gethostname(),

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from xstage_tune.base.progress import Progress
+from xstage_tune.base.redaction import redacted_arguments
 from xstage_tune.calibration.procedure import calibrate
 from xstage_tune.calibration.request import CalibrationRequest
 from xstage_tune.calibration.result import CalibrationResult
@@ -60,7 +61,7 @@ def _with_provenance(
     result: CalibrationResult, run_id: str, argv: Sequence[str], host: str
 ) -> CalibrationResult:
     """The result with its profile telling which command, run and measuring host it is from."""
-    update = {"run_id": run_id, "argv": tuple(argv), "host": host}
+    update = {"run_id": run_id, "argv": redacted_arguments(argv), "host": host}
     provenance = result.platform.provenance.model_copy(update=update)
     platform = result.platform.model_copy(update={"provenance": provenance})
     return replace(result, platform=platform)

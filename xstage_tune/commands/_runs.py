@@ -82,6 +82,7 @@ def run_session(
     force: bool = False,
 ) -> Answer:
     """Run a session under this process's command line; ``activity`` names it beside its progress."""
+    from xstage_tune.base.redaction import command_line
     from xstage_tune.report.progress import SweepProgress
 
     with SweepProgress(activity) as progress:
@@ -89,7 +90,7 @@ def run_session(
             device,
             request,
             store,
-            argv=("xstage-tune", *sys.argv[1:]),
+            argv=command_line(),
             progress=progress,
             record=record,
             force=force,

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal
 
 from pydantic import (
+    AfterValidator,
     Field,
     StrictBool,
     model_validator,
@@ -28,6 +29,7 @@ from xstage_tune.base.field_types import (
     Whole,
     refuse_problems,
 )
+from xstage_tune.base.redaction import redacted_arguments
 from xstage_tune.platforms.identity import SIMULATED_UUID, GpuIdentity
 
 SCHEMA_VERSION: Literal[1] = 1
@@ -421,7 +423,7 @@ class Provenance(Grown):
         description="Version of xstage-tune that measured, or how the numbers came about otherwise",
         examples=["written by hand, not measured"],
     )
-    argv: tuple[str, ...] = Field(
+    argv: Annotated[tuple[str, ...], AfterValidator(redacted_arguments)] = Field(
         (), description="Command that measured", examples=[["xstage-tune", "calibrate"]]
     )
     host: str = Field("", description="Name of the machine", examples=["node-1"])

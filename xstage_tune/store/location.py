@@ -11,6 +11,7 @@ from sqlalchemy import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
 from xstage_tune.base.errors import StoreError, UsageError
+from xstage_tune.base.redaction import redacted
 from xstage_tune.base.user_folders import data_folder, expanded
 
 LOCATION_VARIABLE = "XSTAGE_STORE"
@@ -32,7 +33,7 @@ class Location:
 
     def __str__(self) -> str:
         if self.path is None:
-            return self.url.render_as_string(hide_password=True)
+            return redacted(self.url.render_as_string(hide_password=True))
         return os.fsencode(self.path).decode(errors="backslashreplace")
 
 
@@ -51,10 +52,17 @@ def resolve_location(location: str | Path | None) -> Location:
     chosen = str(location or os.environ.get(LOCATION_VARIABLE) or default_path())
     if "://" not in chosen:
         return _file_location(Path(chosen))
+    if _AT_SIGN.search(chosen):  # the part behind it would be taken for the host, and shown
+        raise StoreError(
+            "store URL cannot be read: an @ in a user's name or password is written %40", _URL_HINT
+        )
     try:
         url = make_url(chosen)
-    except (ArgumentError, ValueError) as error:  # ValueError: a port that is no number
-        raise StoreError(f"store URL cannot be read: {error}", _URL_HINT) from error
+    except (ArgumentError, ValueError):  # what they say may hold a part of the password
+        raise StoreError(
+            "store URL cannot be read: it should be postgresql://USER@HOST:PORT/DATABASE, the port a number",
+            _URL_HINT,
+        ) from None
     backend = url.get_backend_name()
     if backend not in _DRIVERS:
         raise StoreError(f"store URL names '{backend}', which is not supported", _URL_HINT)
@@ -65,7 +73,9 @@ def resolve_location(location: str | Path | None) -> Location:
     return _file_location(Path(str(url.database)))
 
 
-_URL_HINT = "--store PATH, or --store postgresql://USER@HOST/DATABASE"
+_URL_HINT = "--store PATH, or --store postgresql://USER@HOST/DATABASE and the password in ~/.pgpass"
+#: More than one in the part of a URL before its path.
+_AT_SIGN = re.compile(r"^[^/]*://[^/?#]*@[^/?#]*@")
 
 
 def _file_location(path: Path) -> Location:

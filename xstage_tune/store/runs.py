@@ -13,6 +13,7 @@ from sqlalchemy.orm import Session
 from xstage_tune.base.errors import StoreError, XStageError
 from xstage_tune.base.interrupts import stopped_by
 from xstage_tune.base.provenance import git_state
+from xstage_tune.base.redaction import redacted, redacted_arguments
 from xstage_tune.base.spans import SpanTable
 from xstage_tune.base.version import __version__
 from xstage_tune.launches.device import DeviceDescription, Outcome
@@ -95,7 +96,7 @@ def writing_run(
         kind=kind,
         status="running",
         started_at=utc_now(),
-        argv=list(argv),
+        argv=list(redacted_arguments(argv)),
         tool_version=__version__,
         git_state=git_state(),
         seed=seed,
@@ -147,7 +148,7 @@ def _outcome(error: BaseException) -> tuple[str, str]:
         return "interrupted", f"interrupted by {stopped_by()}"
     if isinstance(error, XStageError):
         return "failed", error.message
-    return "failed", f"{type(error).__name__}: {error}"
+    return "failed", redacted(f"{type(error).__name__}: {error}")
 
 
 def _environment_id(session: Session, values: dict[str, Any]) -> int:
