@@ -21,12 +21,13 @@ from xstage_tune.base.progress import NoProgress
 from xstage_tune.families.binding import bind, default_config
 from xstage_tune.families.config import KernelConfig
 from xstage_tune.launches.device import Device
-from xstage_tune.search import driver
+from xstage_tune.search import driver, sampling
 from xstage_tune.search.driver import run_search
 from xstage_tune.search.journal import NoJournal
 from xstage_tune.search.ranking import Ranking, rank_configs
 from xstage_tune.search.request import SearchRequest
 from xstage_tune.search.result import SearchResult
+from xstage_tune.search.sampling import Proposer, SamplerName
 from xstage_tune.search.space import Space, build_space
 from xstage_tune.simulator.device import SimulatedDevice
 from xstage_tune.simulator.fused_kernels import SimulatedKernels
@@ -248,3 +249,35 @@ def test_extreme_workloads_are_searched(workload: object) -> None:
     result = run_search(asked, space, SimulatedDevice(BLACKWELL), NoJournal(), NoProgress())
     assert 0 < result.bound_ns <= result.best.objective_ns <= result.default.objective_ns
     assert np.isfinite(result.best.objective_ns)
+
+
+def remember_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Histories so short that small studies outgrow them."""
+    monkeypatch.setattr(sampling, "_MOST_HISTORY", 40)
+    monkeypatch.setattr(sampling, "_KEPT_BEST", 10)
+    monkeypatch.setattr(sampling, "_KEPT_NEWEST", 10)
+
+
+@pytest.mark.parametrize("sampler", ["tpe", "random", "exhaustive"])
+def test_what_a_sampler_remembers_does_not_grow_with_the_study(
+    sampler: SamplerName, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remember_little(monkeypatch)
+    proposer = Proposer(sampler, 0, SPACE)
+    known: list[int] = []
+    for number, config in enumerate(SPACE.configs[:150]):
+        proposer.tell(config, 1e9 - number if number % 3 else None)
+        if number % 10 == 0:
+            proposer.tell(proposer.propose(), 2e9)
+        known.append(len(proposer.study.get_trials(deepcopy=False)))
+    assert max(known) <= 41
+    told = [trial.values[0] for trial in proposer.study.get_trials(deepcopy=False) if trial.values]
+    if sampler == "tpe":  # the best stay known
+        assert 1e9 - 149 in told
+
+
+def test_a_study_longer_than_the_history_gives_the_same_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    remember_little(monkeypatch)
+    first, second = (TableDevice(lambda config: 1e9 + len(config.label)) for _ in range(2))
+    assert search(first, trials=90) == search(second, trials=90)
+    assert first.asked == second.asked

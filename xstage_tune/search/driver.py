@@ -28,9 +28,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-import optuna
-from optuna.trial import TrialState
-
 from xstage_tune.base.errors import DeviceError, FindingError, RunInterrupted
 from xstage_tune.base.interrupts import held_back, stop_if_asked
 from xstage_tune.base.number_format import counted, duration, percent
@@ -47,8 +44,8 @@ from xstage_tune.search.journal import Journal
 from xstage_tune.search.ranking import rank_configs
 from xstage_tune.search.request import SearchRequest
 from xstage_tune.search.result import Outcome, SearchResult
-from xstage_tune.search.sampling import as_suggestions, make_sampler, suggest
-from xstage_tune.search.space import Space, params_of, violations_of
+from xstage_tune.search.sampling import Proposer
+from xstage_tune.search.space import Space, violations_of
 
 _DEFAULT_TRIALS = 100
 #: Evaluations that the ranking chooses before the sampler has its turns, every third from then on.
@@ -114,7 +111,7 @@ class _Search:
         with phase(f"ranking {len(space.configs):,} configs"):
             self._ranking = rank_configs(space.configs, request.workload, request.platform, request.objective)
         self.candidates = Candidates(space, self._ranking)
-        self._study = optuna.create_study(sampler=make_sampler(request.sampler, request.seed))
+        self._proposer = Proposer(request.sampler, request.seed, space)
         self._finished = dict(journal.finished())
         self._failed_before = dict(journal.failed())
         self._ran = 0
@@ -134,11 +131,11 @@ class _Search:
         stopped = self._stopped(began)
         proposals = self._proposals()
         while stopped is None:
-            proposal = next(proposals, None)
-            if proposal is None:
+            index = next(proposals, None)
+            if index is None:
                 stopped = "every config evaluated or cut"
             else:
-                self._try(*proposal)
+                self._try(index)
                 stopped = self._stopped(began)
         if adopted := self._adopt_finished():
             stopped += f" ({self._ran} in this run, the others in earlier ones, which made {adopted} more)"
@@ -174,10 +171,10 @@ class _Search:
             return "nothing left can be better"
         return None
 
-    def _proposals(self) -> Iterator[tuple[int, optuna.Trial | None]]:
-        """Configs to evaluate, and the sampler's trial where it proposed them, until none is left."""
+    def _proposals(self) -> Iterator[int]:
+        """Configs to evaluate, until none is left."""
         if self._request.exhaustive:
-            yield from ((int(index), None) for index in self._ranking.order)
+            yield from map(int, self._ranking.order)
             return
         while True:
             turn = self.candidates.tried
@@ -189,23 +186,22 @@ class _Search:
             index = self.candidates.next_expected_best()
             if index is None:
                 return
-            yield index, None
+            yield index
 
-    def _sampled(self) -> tuple[int, optuna.Trial] | None:
+    def _sampled(self) -> int | None:
         """A config of the sampler's that is worth evaluating; None when it finds none."""
         for _ in range(_MOST_USELESS_ASKS):
-            trial = self._study.ask()
-            config = self._space.family.config_of(suggest(trial, self._space))
+            config = self._proposer.propose()
             index = self._space.index.get(config)
             if index is None:
                 self._prune_infeasible(config)
-                self._study.tell(trial, state=TrialState.PRUNED)
+                self._proposer.tell(config, None)
             elif index in self.candidates.measured_ns:
-                self._study.tell(trial, self.candidates.measured_ns[index])
+                self._proposer.tell(config, self.candidates.measured_ns[index])
             elif index in self.candidates.failed or self._cut(index):
-                self._study.tell(trial, state=TrialState.PRUNED)
+                self._proposer.tell(config, None)
             else:
-                return index, trial
+                return index
         return None
 
     def _prune_infeasible(self, config: KernelConfig) -> None:
@@ -228,13 +224,12 @@ class _Search:
         )
         return True
 
-    def _try(self, index: int, trial: optuna.Trial | None = None) -> None:
+    def _try(self, index: int) -> None:
         """Evaluate a config unless that was done, and tell the sampler."""
         stop_if_asked()
         if index in self.candidates.measured_ns or index in self.candidates.failed:
             return
         config = self._space.configs[index]
-        trial = trial or self._enqueued(config)
         if config in self._failed_before:
             self.candidates.record_failure(index, self._failed_before.pop(config))
         elif config in self._finished:
@@ -242,11 +237,7 @@ class _Search:
             self.candidates.record(index, known.objective_ns, known.latency_ns)
         else:
             self._evaluate(index, config)
-        objective_ns = self.candidates.measured_ns.get(index)
-        if objective_ns is None:
-            self._study.tell(trial, state=TrialState.PRUNED)
-        else:
-            self._study.tell(trial, objective_ns)
+        self._proposer.tell(config, self.candidates.measured_ns.get(index))
         self._progress.advance(self._standing())
 
     def _standing(self) -> str:
@@ -254,14 +245,6 @@ class _Search:
         if not self.candidates.measured_ns:
             return "nothing ran yet"
         return f"best {duration(best_ns)}, bound {duration(bound_ns)}"
-
-    def _enqueued(self, config: KernelConfig) -> optuna.Trial:
-        """A trial of the study for a config that the sampler did not propose."""
-        axes = self._space.axes
-        self._study.enqueue_trial(as_suggestions(params_of(config), axes))
-        trial = self._study.ask()
-        suggest(trial, self._space)
-        return trial
 
     def _evaluate(self, index: int, config: KernelConfig) -> None:
         """Run a config and keep what came of it.

@@ -8,14 +8,80 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal
 
 from xstage_tune.base.errors import DeviceError
+from xstage_tune.families.config import KernelConfig
 from xstage_tune.families.family import Params, Value
-from xstage_tune.search.space import Space
+from xstage_tune.search.space import Space, params_of
 
 if TYPE_CHECKING:
     import optuna
+    from optuna.distributions import BaseDistribution
     from optuna.samplers import BaseSampler
+    from optuna.trial import FrozenTrial
 
 SamplerName = Literal["tpe", "gp", "random", "exhaustive"]
+
+#: Outcomes that a sampler learns from at most. What one proposal costs grows with them, so without a limit a
+#: study's cost would be quadratic in its trials.
+_MOST_HISTORY = 128
+#: How many of them it goes on with behind that: the best, and the newest of the others.
+_KEPT_BEST, _KEPT_NEWEST = 32, 32
+
+
+class Proposer:
+    """A sampler with what it was told, at a cost of one proposal that does not grow with the study."""
+
+    def __init__(self, name: SamplerName, seed: int, space: Space) -> None:
+        self._name, self._seed, self._space = name, seed, space
+        self._learns = name in ("tpe", "gp")
+        self._distributions = distributions_of(space)
+        self._asked: tuple[KernelConfig, optuna.Trial] | None = None
+        self._renewals = 0
+        #: Optuna's, with what the sampler knows now.
+        self.study: optuna.Study
+        self._renew([])
+
+    def propose(self) -> KernelConfig:
+        """The config that the sampler would try next; it may be none of the space."""
+        trial = self.study.ask()
+        config: KernelConfig = self._space.family.config_of(suggest(trial, self._space))
+        self._asked = config, trial
+        return config
+
+    def tell(self, config: KernelConfig, objective_ns: float | None) -> None:
+        """Let the sampler learn what a config measured, whoever proposed it; None where it cannot be used."""
+        from optuna.trial import TrialState, create_trial
+
+        state = TrialState.PRUNED if objective_ns is None else TrialState.COMPLETE
+        asked, self._asked = self._asked, None
+        if asked is not None and asked[0] == config:
+            self.study.tell(asked[1], objective_ns, state)
+            self._told += 1
+        elif self._learns:
+            values = as_suggestions(params_of(config), self._space.axes)
+            distributions = {name: self._distributions[name] for name in values}
+            trial = create_trial(state=state, value=objective_ns, params=values, distributions=distributions)
+            self.study.add_trial(trial)
+            self._told += 1
+        if self._told > _MOST_HISTORY:
+            self._renew(_to_remember(self.study.get_trials(deepcopy=False)) if self._learns else [])
+
+    def _renew(self, history: list[FrozenTrial]) -> None:
+        """Begin a study of optuna's with the history."""
+        import optuna
+
+        self.study = optuna.create_study(sampler=make_sampler(self._name, self._seed + self._renewals))
+        self.study.add_trials(history)
+        self._told = len(history)
+        self._renewals += 1
+
+
+def _to_remember(trials: list[FrozenTrial]) -> list[FrozenTrial]:
+    """The best and the newest of the others, in their order."""
+    measured = [trial for trial in trials if trial.values]
+    best = {trial.number for trial in sorted(measured, key=lambda trial: trial.values[0])[:_KEPT_BEST]}
+    newest = [trial.number for trial in trials if trial.state.is_finished() and trial.number not in best]
+    kept = best.union(newest[-_KEPT_NEWEST:])
+    return [trial for trial in trials if trial.number in kept]
 
 
 def make_sampler(name: SamplerName, seed: int) -> BaseSampler:
@@ -65,6 +131,16 @@ def suggest(trial: optuna.Trial, space: Space) -> Params:
             chosen = trial.suggest_categorical(name, values)
             params[name] = next(value for value in values if value == chosen)
     return params
+
+
+def distributions_of(space: Space) -> dict[str, BaseDistribution]:
+    """What :func:`suggest` draws each axis from."""
+    from optuna.distributions import CategoricalDistribution, IntDistribution
+
+    return {
+        name: IntDistribution(0, len(values) - 1) if _ordered(values) else CategoricalDistribution(values)
+        for name, values in space.axes.items()
+    }
 
 
 def as_suggestions(params: Params, axes: Mapping[str, tuple[Value, ...]]) -> dict[str, Value]:
