@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +33,8 @@ _COLUMN = struct.Struct("<IqB")  # rows, minimum, bytes a row
 _SPAN_COLUMNS = 9
 _LANE_COLUMNS = 9
 _WIDTHS = (1, 2, 4, 8)
+_MOST_ROWS = np.iinfo(np.uint32).max
+_MOST_LANES = 1 << 16  # a span names its lane in 16 bits
 
 Column = NDArray[np.uint64]
 
@@ -64,14 +66,25 @@ def encode_spans(spans: NDArray[np.void]) -> bytes:
     return _pack(_SPAN_TAG, columns)
 
 
-def decode_spans(blob: bytes) -> NDArray[np.void]:
+def decode_spans(blob: bytes, most_rows: int = _MOST_ROWS) -> NDArray[np.void]:
     """Unpack :func:`encode_spans`: ``[n]`` of ``SPAN_DTYPE``.
 
+    Args:
+        most_rows: that there can be: equal rows take no bytes, so the length of ``blob`` bounds them not.
+
     Raises:
-        ChunkError: the bytes are damaged or of another kind.
+        ChunkError: the bytes are damaged, of another kind, or claim more rows.
     """
-    columns = _unpack(blob, _SPAN_TAG, _SPAN_COLUMNS)
+
+    def whole(rows: Sequence[int]) -> bool:
+        n, runs = rows[1], rows[5]
+        return n <= most_rows and rows == [n - runs, n, n - runs, n, n, runs, runs, runs, runs]
+
+    columns = _unpack(blob, _SPAN_TAG, _SPAN_COLUMNS, whole)
     gap, duration, step, kind, role, lane, run_length, first_begin, first_index = columns
+    n = len(duration)
+    if not ((run_length >= 1) & (run_length <= n)).all() or int(run_length.sum()) != n:
+        raise ChunkError(f"damaged chunk: its runs do not have {n} spans")
     runs = run_length.astype(np.int64)
     first = np.cumsum(runs) - runs
     follows = _follower_mask(len(duration), first)
@@ -109,9 +122,13 @@ def decode_lanes(blob: bytes) -> NDArray[np.void]:
     """Unpack :func:`encode_lanes`: ``[lanes]`` of ``LANE_DTYPE``.
 
     Raises:
-        ChunkError: the bytes are damaged or of another kind.
+        ChunkError: the bytes are damaged, of another kind, or claim more lanes than can be told apart.
     """
-    columns = _unpack(blob, _LANE_TAG, _LANE_COLUMNS)
+
+    def whole(rows: Sequence[int]) -> bool:
+        return rows[0] <= _MOST_LANES and rows.count(rows[0]) == len(rows)
+
+    columns = _unpack(blob, _LANE_TAG, _LANE_COLUMNS, whole)
     timer_begin, timer_length, tick_begin, tick_length, recorded, dropped, issued, sm_id, lane = columns
     lanes = np.empty(len(timer_begin), LANE_DTYPE)
     lanes["timer_begin_ns"], lanes["timer_end_ns"] = timer_begin, timer_begin + timer_length
@@ -183,7 +200,8 @@ def _narrow(column: Column) -> tuple[int, int, bytes]:
     return int(minimum), width, octets.T.tobytes()
 
 
-def _unpack(blob: bytes, tag: bytes, count: int) -> list[Column]:
+def _unpack(blob: bytes, tag: bytes, count: int, whole: Callable[[Sequence[int]], bool]) -> list[Column]:
+    """The columns, if their rows go together; nothing of their size is made before that is known."""
     heads_end = _PREFIX.size + count * _COLUMN.size
     if len(blob) < heads_end or blob[: len(tag)] != tag:
         raise ChunkError(f"not a '{tag.decode()}' chunk ({len(blob)} bytes starting {blob[:4]!r})")
@@ -191,6 +209,9 @@ def _unpack(blob: bytes, tag: bytes, count: int) -> list[Column]:
     if zlib.crc32(memoryview(blob)[_PREFIX.size :]) != checksum:
         raise ChunkError(f"damaged '{tag.decode()}' chunk: checksum mismatch over {len(blob)} bytes")
     heads = list(_COLUMN.iter_unpack(blob[_PREFIX.size : heads_end]))
+    if not whole([rows for rows, _, _ in heads]) or any(width not in (0, *_WIDTHS) for *_, width in heads):
+        told = ", ".join(f"{rows}x{width}" for rows, _, width in heads)
+        raise ChunkError(f"damaged '{tag.decode()}' chunk: no table has columns of {told} bytes")
     planes = _inflate(blob[heads_end:], sum(rows * width for rows, _, width in heads))
     columns, offset = [], 0
     for rows, minimum, width in heads:

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 _NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
 
 
-def open_regular(path: Path) -> BinaryIO:
-    """A file to read in binary.
+def require_regular(path: Path) -> None:
+    """Refuse to read what is no file: a pipe would block, a device never end.
 
     Raises:
-        OSError: it cannot be opened, or is a pipe (which would block) or a device, as ``strerror`` says.
+        OSError: it is none, or there is nothing of that name; ``strerror`` says so.
     """
     try:
         mode = path.stat().st_mode
@@ -34,7 +34,6 @@ def open_regular(path: Path) -> BinaryIO:
     if not stat.S_ISREG(mode):
         what = "a folder" if stat.S_ISDIR(mode) else "a pipe or device"
         raise OSError(errno.EINVAL, f"it is {what}, not a file")
-    return path.open("rb")
 
 
 def refuse_existing(path: Path, force: bool) -> None:

@@ -9,12 +9,12 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from xstage_tune.base.errors import UsageError
-from xstage_tune.base.files import open_regular
+from xstage_tune.base.files import require_regular
 
 #: Of one file; the largest that a calibration writes takes 40 kB.
 MOST_BYTES = 1 << 20
@@ -43,7 +43,8 @@ def read_text(path: Path) -> str:
             read, or is no UTF-8.
     """
     try:
-        with open_regular(path) as file:
+        require_regular(path)
+        with path.open("rb") as file:
             data = file.read(MOST_BYTES + 1)
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from None
@@ -64,40 +65,50 @@ def parse_toml(text: str) -> dict[str, Any]:
     bare = _TOML_ASIDE.sub(lambda found: "" if found[0].startswith("#") else "_", text)
     if _LONG_KEY.search(bare):
         raise ValueError(f"nested too deeply: a key has more than {MOST_NESTING} parts")
-    keys: dict[str, Any] = _within_limits(tomllib.loads, text, bare)
+    keys: dict[str, Any] = _within_limits(tomllib.loads, text, bare, MOST_VALUES)
     return keys
 
 
-def parse_json(text: str) -> Any:
+def parse_json(text: str, most_values: int = MOST_VALUES) -> Any:
     """What a JSON text holds.
 
     Raises:
         ValueError: it is no JSON, or beyond the limits of this module.
     """
-    return _within_limits(json.loads, text, _JSON_ASIDE.sub("_", text))
+    return _within_limits(json.loads, text, _JSON_ASIDE.sub("_", text), most_values)
 
 
-def _within_limits(parse: Callable[[str], Any], text: str, bare: str) -> Any:
+def count_values(data: Any) -> int:
+    """How many values, sections and lists there are in what was parsed, itself included."""
+    return sum(1 for _ in _values(data))
+
+
+def _values(data: Any) -> Iterator[Any]:
+    rest = [data]
+    while rest:
+        value = rest.pop()
+        yield value
+        if isinstance(value, dict):
+            rest += value.values()
+        elif isinstance(value, list):
+            rest += value
+
+
+def _within_limits(parse: Callable[[str], Any], text: str, bare: str, most_values: int) -> Any:
     """What ``parse`` makes of a text; ``bare`` is the text without strings and comments."""
     depth = 0
     for bracket in _BRACKET.finditer(bare):
         depth += 1 if bracket[0] in "[{" else -1
         if depth > MOST_NESTING:
             raise ValueError(f"nested too deeply: more than {MOST_NESTING} levels")
+    values = 1 + sum(map(bare.count, ",=[{"))
+    if values > most_values:
+        raise ValueError(f"{values:,} values, more than the {most_values:,} that there can be")
     data = parse(text)
-    values, rest = 0, [data]
-    while rest:
-        value = rest.pop()
-        values += 1
-        if isinstance(value, dict):
-            rest += value.values()
-            rest += value  # whose parts are texts
-        elif isinstance(value, list):
-            rest += value
-        elif isinstance(value, int) and value.bit_length() > _MOST_BITS:
+    for value in _values(data):
+        if isinstance(value, int) and value.bit_length() > _MOST_BITS:
             raise ValueError(f"a whole number of {value.bit_length():,} bits")
-        elif isinstance(value, str) and not value.isascii():
-            value.encode()  # an escape may be half a character
-    if values > MOST_VALUES:
-        raise ValueError(f"{values:,} values, more than the {MOST_VALUES:,} that a file may have")
+        for part in value if isinstance(value, dict) else (value,):
+            if isinstance(part, str) and not part.isascii():
+                part.encode()  # an escape may be half a character
     return data

@@ -7,6 +7,9 @@ truncated file.
 
 from __future__ import annotations
 
+import io
+import os
+import struct
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -24,11 +27,19 @@ from xstage_tune.base.chunks import (
     encode_spans,
 )
 from xstage_tune.base.errors import UsageError
-from xstage_tune.base.files import whole_file
+from xstage_tune.base.files import require_regular, whole_file
 from xstage_tune.base.spans import SpanTable
 
-#: What reading a member of a damaged zip may raise.
-_UNREADABLE = (zipfile.BadZipFile, zlib.error, KeyError, OSError)
+#: What reading a damaged zip may raise.
+_UNREADABLE = (
+    *(zipfile.BadZipFile, zlib.error, struct.error, EOFError, KeyError, OSError),
+    *(OverflowError, RuntimeError, ValueError),  # of places and sizes that cannot be, and of encryption
+)
+_COMPRESSIONS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+#: Of the zip's directory: 50,000 members.
+_MOST_DIRECTORY_BYTES = 4 << 20
+#: Of one launch: 160 SMs whose shared memory is full of records. More than a GPU can keep.
+_MOST_SPANS = 3_200_000
 _TABLES, _INDEX = "tables", "tables.index"
 #: Of each table, in the order in which they lie: its launch, and the bytes of its two chunks.
 _INDEX_DTYPE = np.dtype([("number", "<u4"), ("spans", "<u4"), ("lanes", "<u4")])
@@ -78,6 +89,8 @@ def new_archive(file: Path, *, force: bool = False) -> Iterator[ArchiveWriter]:
 class Archive:
     """An archive opened for replay; tables are read when the first is asked for, and decoded one by one.
 
+    Whatever it claims of its sizes is compared with what there can be before room is made for it.
+
     Args:
         command: what records such a file, for hints.
 
@@ -88,13 +101,19 @@ class Archive:
     def __init__(self, file: Path, command: str) -> None:
         self.file, self._command = file, command
         try:
-            self._zip = zipfile.ZipFile(file)
+            require_regular(file)
+            self._opened = _Opened(file)
         except FileNotFoundError:
             raise UsageError(f"no recording at {file}", "check the path") from None
         except OSError as error:
             raise UsageError(f"cannot read recording {file}: {error.strerror}", "check the path") from None
-        except zipfile.BadZipFile as error:
+        self._bytes = os.fstat(self._opened.fileno()).st_size
+        try:
+            self._zip = zipfile.ZipFile(self._opened)
+        except _UNREADABLE as error:
+            self._opened.close()
             raise self.damaged(f"it is truncated or no recording ({error})") from None
+        self._opened.most_bytes = self._bytes
 
     def table(self, number: int) -> SpanTable:
         """Spans and lanes of launch ``number``.
@@ -106,18 +125,22 @@ class Archive:
             raise self.damaged(f"launch {number} has no spans")
         begin, middle, end = self._places[number]
         try:
-            return SpanTable(decode_spans(self._tables[begin:middle]), decode_lanes(self._tables[middle:end]))
+            spans = decode_spans(self._tables[begin:middle], _MOST_SPANS)
+            lanes = decode_lanes(self._tables[middle:end])
         except ChunkError as error:
             raise self.damaged(f"launch {number}: {error}") from None
+        if len(spans) and spans["lane"].max() >= len(lanes):
+            raise self.damaged(f"launch {number}: spans of other lanes than its {len(lanes)}")
+        return SpanTable(spans, lanes)
 
     @cached_property
     def _tables(self) -> bytes:
-        return self.member(_TABLES)
+        return self.member(_TABLES, self._bytes)
 
     @cached_property
     def _places(self) -> dict[int, tuple[int, int, int]]:
         """Where the two chunks of each launch begin and end."""
-        data = self.member(_INDEX)
+        data = self.member(_INDEX, self._bytes)  # a row is shorter than the chunks that it is of
         if len(data) % _INDEX_DTYPE.itemsize:
             raise self.damaged(f"{_INDEX} is {len(data)} bytes long")
         index = np.frombuffer(data, _INDEX_DTYPE)
@@ -128,20 +151,33 @@ class Archive:
             for place, number in enumerate(index["number"])
         }
 
-    def member(self, name: str) -> bytes:
+    def member(self, name: str, most_bytes: int) -> bytes:
         """What :meth:`ArchiveWriter.add_member` kept.
 
+        Args:
+            most_bytes: that it can have.
+
         Raises:
-            UsageError: it is damaged or not there.
+            UsageError: it is damaged, larger, or not there.
         """
         try:
-            return self._zip.read(name)
+            info = self._zip.getinfo(name)
+            if info.compress_type not in _COMPRESSIONS:
+                raise zipfile.BadZipFile(f"it is compressed by method {info.compress_type}")
+            if info.file_size > most_bytes or info.compress_size > self._bytes:
+                raise zipfile.BadZipFile(f"it claims {info.file_size:,} bytes, of at most {most_bytes:,}")
+            with self._zip.open(info) as opened:
+                data = opened.read(info.file_size)
         except _UNREADABLE as error:
             raise self.damaged(f"{name}: {error}") from None
+        if len(data) != info.file_size:
+            raise self.damaged(f"{name}: {len(data):,} of {info.file_size:,} bytes")
+        return data
 
     def close(self) -> None:
         """Close the file; safe to call twice."""
         self._zip.close()
+        self._opened.close()
 
     def damaged(self, reason: str) -> UsageError:
         """What to raise of a file that cannot be replayed."""
@@ -149,3 +185,17 @@ class Archive:
             f"recording {self.file} cannot be replayed: {reason}",
             f"if it was cut short, copy it; else record anew with: xstage-tune {self._command} --record FILE",
         )
+
+
+class _Opened(io.FileIO):
+    """A file of which no more is read at once than a directory may have, until that has been read."""
+
+    most_bytes = _MOST_DIRECTORY_BYTES
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        if size is not None and size > self.most_bytes:
+            raise zipfile.BadZipFile(f"it claims {size:,} bytes, of at most {self.most_bytes:,}")
+        return super().read(size)
+
+    def __del__(self) -> None:
+        self.close()  # as a zip does with what it opened itself

@@ -19,6 +19,7 @@ from pydantic import TypeAdapter
 
 from xstage_tune.base.errors import DeviceError
 from xstage_tune.base.fabric import StoreFlavour, StorePath
+from xstage_tune.base.field_types import Count, Tally
 from xstage_tune.base.spans import LANE_DTYPE, SPAN_DTYPE, SpanTable
 from xstage_tune.platforms.identity import SIMULATED_UUID
 
@@ -27,8 +28,8 @@ from xstage_tune.platforms.identity import SIMULATED_UUID
 class Verification:
     """What the owner of the destination found there afterwards, outside timing."""
 
-    checked_bytes: int
-    mismatched_bytes: int
+    checked_bytes: Tally
+    mismatched_bytes: Tally
 
 
 #: Of launches whose data nobody reads.
@@ -64,15 +65,15 @@ class LaunchInfo:
 
     kernel: str
     kernel_sha256: str
-    registers: int
-    spill_bytes: int
-    shared_bytes: int
-    timer_tick_ns: int  # resolution of the common timer
-    elapsed_ns: int  # host wall time, launch to synchronised
+    registers: Tally
+    spill_bytes: Tally
+    shared_bytes: Tally
+    timer_tick_ns: Tally  # resolution of the common timer
+    elapsed_ns: Tally  # host wall time, launch to synchronised
     started_at: str  # ISO 8601, UTC
     before: GpuState | None = None
     after: GpuState | None = None
-    producers: int = 0  # SMs that take part
+    producers: Tally = 0  # SMs that take part
 
     @property
     def throttled(self) -> bool:
@@ -145,7 +146,7 @@ class LaunchKind(Generic[LaunchT, FiguresT, PointT]):
     name: ClassVar[str]
     #: How figures are written and read.
     figures: TypeAdapter[FiguresT]
-    #: Types of :attr:`Outcome.arrays`.
+    #: Types of :attr:`Outcome.arrays`, each of :meth:`rows` rows.
     arrays: Mapping[str, np.dtype[Any]] = {}
     #: Whether keys tell repetitions of a launch apart. A recording answers with the one of that repetition
     #: then, however often; else the n-th launch of some keys with the n-th that was recorded.
@@ -163,6 +164,11 @@ class LaunchKind(Generic[LaunchT, FiguresT, PointT]):
         """Hash of what the keys do not tell; empty where they tell all."""
         del launch
         return ""
+
+    def rows(self, launch: LaunchT) -> int:
+        """How many rows the arrays have that a launch leaves."""
+        del launch
+        return 0
 
     def words(self, launch: LaunchT) -> str:
         """The launch beside a progress bar, and in errors."""
@@ -190,10 +196,10 @@ class DeviceDescription:
     name: str
     uuid: str
     architecture: str  # e.g. "sm_90a"
-    sm_count: int
-    l2_bytes: int
-    memory_bytes: int
-    max_sm_clock_mhz: int
+    sm_count: Count
+    l2_bytes: Tally
+    memory_bytes: Tally
+    max_sm_clock_mhz: Tally
     driver: str
     cuda: str
     nvrtc: str

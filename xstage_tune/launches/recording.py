@@ -7,21 +7,23 @@ figures; spans, whole or a sample, and arrays lie beside it under the launch's n
 from __future__ import annotations
 
 import io
+import tokenize
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
 from xstage_tune.base.assets import data_dir
 from xstage_tune.base.errors import UsageError
 from xstage_tune.base.json_output import json_sha256
+from xstage_tune.base.parsing import MOST_VALUES, count_values, parse_json
 from xstage_tune.base.version import __version__
 from xstage_tune.launches.archive import Archive, ArchiveWriter, new_archive
 from xstage_tune.launches.device import (
@@ -62,7 +64,7 @@ class RecordedLaunch:
     sha256: str = ""
     spans: bool = True
     arrays: tuple[str, ...] = ()
-    kept_fraction: float = 1.0
+    kept_fraction: Annotated[float, Field(ge=0, le=1)] = 1.0
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,17 @@ class Manifest:
 
 
 _MANIFEST = TypeAdapter(Manifest)
+_LAUNCH = TypeAdapter(RecordedLaunch)
+Checked = TypeVar("Checked")
+
+#: Of the manifest: 20,000 launches, ten times those of a full calibration.
+_MOST_MANIFEST_BYTES = 16 << 20
+_MOST_VALUES = 1_000_000
+#: Of what says type and shape of an array, and of one whose launch is not known.
+_MOST_ARRAY_HEAD_BYTES = 1 << 10
+_MOST_ARRAY_BYTES = 16 << 20
+#: What NumPy may raise of the head of an array, which it reads as Python.
+_NO_ARRAY = (ValueError, SyntaxError, tokenize.TokenError, TypeError, EOFError, RecursionError, MemoryError)
 
 
 class RecordingWriter:
@@ -191,7 +204,10 @@ class Recording:
             info=recorded.info,
             verification=recorded.verification,
             table=self._archive.table(number) if recorded.spans else NO_SPANS,
-            arrays={name: self._array(number, name, kind.arrays.get(name)) for name in recorded.arrays},
+            arrays={
+                name: self._array(number, name, dtype, kind.rows(launch))
+                for name, dtype in kind.arrays.items()
+            },
             kept_fraction=recorded.kept_fraction,
         )
 
@@ -205,29 +221,63 @@ class Recording:
         if recorded.spans:
             self._archive.table(number)
         for name in recorded.arrays:
-            self._array(number, name)
+            self._archive.member(_array_member(number, name), _MOST_ARRAY_BYTES)
 
     def close(self) -> None:
         """Close the file; safe to call twice."""
         self._archive.close()
 
-    def _array(self, number: int, name: str, dtype: np.dtype[Any] | None = None) -> NDArray[Any]:
-        packed = io.BytesIO(self._archive.member(_array_member(number, name)))
+    def _array(self, number: int, name: str, dtype: np.dtype[Any], rows: int) -> NDArray[Any]:
+        most_bytes = rows * dtype.itemsize
+        packed = io.BytesIO(
+            self._archive.member(_array_member(number, name), _MOST_ARRAY_HEAD_BYTES + most_bytes)
+        )
         try:
-            array: NDArray[Any] = np.load(packed, allow_pickle=False)
-        except (ValueError, EOFError) as error:
+            version = np.lib.format.read_magic(packed)
+            if version != (1, 0):
+                raise ValueError(f"version {version} of the format")
+            shape, _, found = np.lib.format.read_array_header_1_0(packed)
+        except _NO_ARRAY as error:
             raise self._archive.damaged(f"{name} of launch {number}: {error}") from None
-        if dtype is not None and array.dtype != dtype:
+        data = packed.read()
+        if found != dtype:
             raise self._archive.damaged(f"{name} of launch {number} are of another version")
-        return array
+        if shape != (rows,) or len(data) != most_bytes:
+            raise self._archive.damaged(f"{name} of launch {number} have shape {shape}, not ({rows},)")
+        return np.frombuffer(data, dtype)
 
     def _read_manifest(self) -> Manifest:
+        """Launches one by one: pydantic would tell of each that is wrong, and take 5 kB for each."""
         try:
-            return _MANIFEST.validate_json(self._archive.member(MEMBER))
+            text = self._archive.member(MEMBER, _MOST_MANIFEST_BYTES).decode()
+            keys = parse_json(text, _MOST_VALUES)
+        except ValueError as error:
+            raise self._archive.damaged(f"{MEMBER}: {error}") from None
+        launches = keys.pop("launches", []) if isinstance(keys, dict) else []
+        manifest = self._checked(_MANIFEST, keys, "")
+        if not isinstance(launches, list):
+            raise self._archive.damaged(f"{MEMBER}: launches: should be a list")
+        for number, launch in enumerate(launches):
+            checked = self._checked(_LAUNCH, launch, f"launches.{number}.")
+            if checked.info.producers > manifest.device.sm_count:
+                raise self._archive.damaged(
+                    f"{MEMBER}: launches.{number}: {checked.info.producers} SMs of {manifest.device.sm_count}"
+                )
+            manifest.launches.append(checked)
+        return manifest
+
+    def _checked(self, schema: TypeAdapter[Checked], keys: Any, place: str) -> Checked:
+        """Keys by a schema; the manifest's are in a text that is JSON's."""
+        if count_values(keys) > MOST_VALUES:
+            raise self._archive.damaged(
+                f"{MEMBER}: {place or 'what is beside the launches'}: too many values"
+            )
+        try:
+            return schema.validate_python(keys)
         except ValidationError as error:
-            first = error.errors()[0]
+            first = error.errors(include_url=False)[0]
             where = ".".join(str(part) for part in first["loc"])
-            raise self._archive.damaged(f"{MEMBER}: {where}: {first['msg']}") from None
+            raise self._archive.damaged(f"{MEMBER}: {place}{where}: {first['msg']}") from None
 
 
 def recording_file(name: str, command: str) -> Path:

@@ -166,6 +166,10 @@ class _Skeletons(LaunchKind[Skeleton, LaunchFigures, SkeletonPoint]):
             digest.update(np.rint(column).astype("<i8").tobytes())
         return digest.hexdigest()
 
+    def rows(self, launch: Skeleton) -> int:
+        """One an SM."""
+        return launch.streams.sms
+
     def words(self, launch: Skeleton) -> str:
         return launch.label
 
