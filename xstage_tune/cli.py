@@ -12,6 +12,7 @@ from typing import NoReturn
 from xstage_tune.base import interrupts
 from xstage_tune.base.errors import DeviceError, ExitCode, XStageError
 from xstage_tune.base.redaction import redacted
+from xstage_tune.base.text import printable
 
 
 def entry() -> NoReturn:
@@ -98,6 +99,6 @@ def _internal(error: Exception) -> int:
 def report_error(error: XStageError) -> None:
     """Print an error as users see it: what and where, each on a line of its own, then what to do."""
     for message in (error.message, *error.others):
-        print(f"xstage-tune: error: {message}", file=sys.stderr)
+        print(f"xstage-tune: error: {printable(message)}", file=sys.stderr)
     if error.hint:
-        print(f"  try: {error.hint}", file=sys.stderr)
+        print(f"  try: {printable(error.hint)}", file=sys.stderr)

@@ -9,7 +9,7 @@ from xstage_tune.audit.run import audit
 from xstage_tune.families.binding import default_config
 from xstage_tune.families.megamoe.config import Schedule
 from xstage_tune.families.workload_files import load_workload
-from xstage_tune.report.study_words import verdict_words
+from xstage_tune.report.sentences import verdict_sentence
 
 
 @pytest.mark.parametrize(
@@ -23,7 +23,7 @@ def test_bounds_that_differ_are_set_against_each_other(lead_rows: int, gap: str,
     workload, platform = load_workload("megamoe/deepseek-v4-flash"), paper_platform()
     schedule = Schedule(kind="interleaved", lead_rows=lead_rows)
     config = default_config(workload, platform).model_copy(update={"schedule": schedule})
-    words = verdict_words(audit(workload, platform, config), "the answer")
+    words = verdict_sentence(audit(workload, platform, config), "the answer")
     assert gap in words
     assert bounds in words
     assert "exceed Q" in words

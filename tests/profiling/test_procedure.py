@@ -20,7 +20,7 @@ from xstage_tune.experiments.timing.comparison import COMPARED, block
 from xstage_tune.experiments.timing.prediction import predict
 from xstage_tune.experiments.timing.procedure import LaunchResult, profile, replay_order
 from xstage_tune.experiments.timing.request import ProfileRequest, request_from_keys
-from xstage_tune.experiments.timing.result import Beside, ProfileResult, conclude
+from xstage_tune.experiments.timing.result import Compared, ProfileResult, conclude
 from xstage_tune.families.attention_a2a.check import require_right
 from xstage_tune.families.attention_a2a.timing import (
     IMPLEMENTATIONS,
@@ -341,9 +341,9 @@ def test_nothing_is_sure_of_few_blocks_or_with_one_beyond_the_limit(
 
 
 def test_a_prediction_is_off_by_no_percentage_of_nothing() -> None:
-    keys = Beside(measured=-2.0, closed_form=0.0, simulated=1.0).keys()
+    keys = Compared(measured=-2.0, closed_form=0.0, simulated=1.0).keys()
     assert (keys["closed_form_error_pct"], keys["simulated_error_pct"]) == (None, None)
-    assert Beside(measured=2.0, closed_form=3.0).keys()["closed_form_error_pct"] == pytest.approx(50)
+    assert Compared(measured=2.0, closed_form=3.0).keys()["closed_form_error_pct"] == pytest.approx(50)
 
 
 def test_an_interrupted_run_has_what_it_came_to() -> None:

@@ -15,7 +15,7 @@ from xstage_tune.base.number_format import byte_count, duration, percent, rate
 from xstage_tune.calibration.result import CalibrationResult
 from xstage_tune.platforms.schema import CapacityLaw, PlatformProfile
 from xstage_tune.report.calibration_tables import platform_report, platform_tables
-from xstage_tune.report.tables import Column, TableData, render_table, result_console, split_columns
+from xstage_tune.report.tables import Heading, TableData, render_table, result_console, split_columns
 
 
 def printed(result: CalibrationResult, width: int) -> str:
@@ -71,7 +71,7 @@ def test_no_cell_or_note_loses_a_word(width: int) -> None:
 def test_a_word_longer_than_its_column_folds_and_keeps_every_character() -> None:
     stream = io.StringIO()
     digest = "0123456789abcdef" * 4
-    Console(file=stream, width=30).print(render_table(TableData("t", (Column("hash"),), ((digest,),))))
+    Console(file=stream, width=30).print(render_table(TableData("t", (Heading("hash"),), ((digest,),))))
     assert digest in squeezed(stream.getvalue())
 
 
@@ -84,7 +84,11 @@ def on_terminal(data: TableData, width: int) -> list[str]:
 
 WIDE = TableData(
     "wide",
-    (Column("tokens", "right"), *(Column(f"time {number}", "right") for number in range(8)), Column("why")),
+    (
+        Heading("tokens", "right"),
+        *(Heading(f"time {number}", "right") for number in range(8)),
+        Heading("why"),
+    ),
     tuple(
         (f"{tokens:,}", *(f"{tokens / 7 + number:.2f} us" for number in range(8)), why)
         for tokens, why in (
@@ -106,7 +110,7 @@ def test_a_table_wider_than_the_terminal_is_blocks_that_each_begin_with_the_firs
     heads = [line for line in lines if "tokens" in line]
     assert len(heads) > 1
     assert [name for head in heads for name in re.findall(r"time \d|why", head)] == [
-        column.heading for column in WIDE.columns[1:]
+        column.text for column in WIDE.columns[1:]
     ]
     assert sum(line.lstrip().startswith("65,536") for line in lines) == len(heads)
 
@@ -225,14 +229,14 @@ def test_a_profile_with_only_what_is_required_is_shown() -> None:
 
 def test_text_that_looks_like_markup_is_printed_as_it_is() -> None:
     stream = io.StringIO()
-    data = TableData("[bold]t[/bold]", (Column("[red]c"),), (("[link]x[/]",),), ("[dim]n",))
+    data = TableData("[bold]t[/bold]", (Heading("[red]c"),), (("[link]x[/]",),), ("[dim]n",))
     Console(file=stream, width=80).print(render_table(data))
     for text in ("[bold]t[/bold]", "[red]c", "[link]x[/]", "[dim]n"):
         assert text in stream.getvalue()
 
 
 def test_lines_between_sections_stay_where_they_are_though_rows_are_left_out() -> None:
-    columns = (Column("name"), Column("first value", "right"), Column("second value", "right"))
+    columns = (Heading("name"), Heading("first value", "right"), Heading("second value", "right"))
     rows = (("a", "1", "1"), ("b", "2", ""), ("c", "3", "3"))
     lines = on_terminal(TableData("t", columns, rows, sections=frozenset({2})), 24)
     blocks = [index for index, line in enumerate(lines) if line.startswith("name")]
@@ -244,7 +248,7 @@ def test_lines_between_sections_stay_where_they_are_though_rows_are_left_out() -
 def test_in_a_pipe_a_row_is_one_line_however_wide_a_cell_is(capsys: pytest.CaptureFixture[str]) -> None:
     long = "from a source that takes many words " * 30
     rows = (("a", long.strip(), "1"), ("b", "short", "2"), ("c", "short", ""))
-    data = TableData("t", (Column("name"), Column("origin"), Column("last")), rows, (long.strip(),))
+    data = TableData("t", (Heading("name"), Heading("origin"), Heading("last")), rows, (long.strip(),))
     result_console().print(render_table(data))
     title, headings, _, first, second, third, note = capsys.readouterr().out.splitlines()
     assert (title, headings.split()) == ("t", ["name", "origin", "last"])
@@ -262,5 +266,5 @@ def test_columns_are_split_for_a_page_as_for_a_terminal(width: int) -> None:
     first, *others = (part.columns for part in parts)
     assert [*first, *(column for columns in others for column in columns[1:])] == list(WIDE.columns)
     assert all(columns[0] == WIDE.columns[0] for columns in others)
-    headings = [line for line in on_terminal(WIDE, width) if line.startswith(WIDE.columns[0].heading)]
+    headings = [line for line in on_terminal(WIDE, width) if line.startswith(WIDE.columns[0].text)]
     assert len(headings) == len(parts)

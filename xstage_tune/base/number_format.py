@@ -65,6 +65,26 @@ def signed_percent(value_pct: float) -> str:
     return f"{rounded:+.1f}%" if rounded else "0.0%"
 
 
+def share(fraction: float | None) -> str:
+    """A part of one in percent, e.g. ``12.3%``."""
+    return percent(None if fraction is None else 100 * fraction, 1)
+
+
+def with_error(shown: str, error_pct: float | None) -> str:
+    """A predicted figure and how far it is above what it predicts, e.g. ``19.42 us [+1.4%]``."""
+    return shown if error_pct is None else f"{shown} [{signed_percent(error_pct)}]"
+
+
+def difference(time_ns: float | None) -> str:
+    """A difference of two times in ns, without the noise of its last digits."""
+    return duration(None if time_ns is None else round(time_ns, 3) + 0.0)
+
+
+def count(number: float) -> str:
+    """A number of things, e.g. ``65,536``."""
+    return f"{number:,.0f}"
+
+
 def factor(value: float | None) -> str:
     """A ratio to a reference, e.g. ``0.92x``."""
     return ABSENT if _absent(value) else f"{value:.2f}x"

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from xstage_tune.base.progress import is_quiet
+from xstage_tune.base.text import printable
 from xstage_tune.export.names import ExportFormat
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def after_export(tuned: TunedConfig, to: ExportFormat, file: Path) -> None:
         return
     asked = f"{json.dumps(str(file))}, {json.dumps(tuned.workload.name)}"  # Python reads JSON's strings
     code = f"import xstage_tune; print(xstage_tune.lookup({asked}).config.label)"
-    print(f"  next: {shlex.join(('python', '-c', code))}  # as a server asks for it", file=sys.stderr)
+    _say_next(("python", "-c", code), "as a server asks for it")
 
 
 def _of_store(location: str | None) -> tuple[str, ...]:
@@ -87,6 +88,10 @@ def _say(done: str, *steps: tuple[str, tuple[str, ...]]) -> None:
     """What was done, then the commands to go on with, each with its purpose."""
     if is_quiet():
         return
-    print(f"xstage-tune: {done}", file=sys.stderr)
+    print(f"xstage-tune: {printable(done)}", file=sys.stderr)
     for purpose, command in steps:
-        print(f"  next: {shlex.join(('xstage-tune', *command))}  # {purpose}", file=sys.stderr)
+        _say_next(("xstage-tune", *command), purpose)
+
+
+def _say_next(command: tuple[str, ...], purpose: str) -> None:
+    print(f"  next: {printable(shlex.join(command))}  # {purpose}", file=sys.stderr)

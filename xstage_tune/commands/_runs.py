@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from xstage_tune.base.text import printable
 from xstage_tune.commands._options import OutputFormat
 
 if TYPE_CHECKING:
@@ -62,14 +63,14 @@ Result = TypeVar("Result", bound=SweepResult)
 
 def notify(message: str) -> None:
     """Say something on stderr that is no error."""
-    print(f"xstage-tune: {message}", file=sys.stderr)
+    print(f"xstage-tune: {printable(message)}", file=sys.stderr)
 
 
 def warn(message: str, hint: str = "") -> None:
     """Say on stderr what a user must know of a result, whatever form that is written in."""
     notify(f"warning: {message}")
     if hint:
-        print(f"  try: {hint}", file=sys.stderr)
+        print(f"  try: {printable(hint)}", file=sys.stderr)
 
 
 def run_session(

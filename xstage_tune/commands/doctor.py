@@ -11,8 +11,8 @@ from xstage_tune.base.errors import DeviceError, FindingError
 from xstage_tune.commands._options import FormatOption, OutputFormat, StoreOption
 
 if TYPE_CHECKING:
-    from xstage_tune.doctor.report import DoctorReport
-    from xstage_tune.report.tables import TableData
+    from xstage_tune.doctor.report import Check, DoctorReport
+    from xstage_tune.report.tables import Columns, TableData
 
 
 def doctor(
@@ -29,13 +29,13 @@ def doctor(
     """
     from xstage_tune.base.json_output import emit_json
     from xstage_tune.doctor.run import run_checks
-    from xstage_tune.report.tables import render_table, result_console
+    from xstage_tune.report.tables import print_tables
 
     report = run_checks(device, store, sys.argv)
     if output is OutputFormat.JSON:
         emit_json(report)
     else:
-        result_console().print(render_table(_table(report)))
+        print_tables(_table(report))
     failed = report.failed()
     if not report.runnable:
         reason = next((check for check in failed if check.name.startswith(("device", "path"))), None)
@@ -46,9 +46,13 @@ def doctor(
 
 
 def _table(report: DoctorReport) -> TableData:
-    from xstage_tune.report.tables import Column, TableData
+    from xstage_tune.report.tables import Column, table
 
-    rows = tuple((check.name, check.status, check.seen, check.advice) for check in report.checks)
-    can = tuple(f"can run: {command}" for command in report.commands) or ("no calibration can run here",)
-    headings = ("check", "status", "seen", "what to do")
-    return TableData("What this machine can do", tuple(map(Column, headings)), rows, can)
+    columns: Columns[Check] = (
+        Column("check", lambda check: check.name),
+        Column("status", lambda check: check.status),
+        Column("seen", lambda check: check.seen),
+        Column("what to do", lambda check: check.advice),
+    )
+    can = [f"can run: {command}" for command in report.commands] or ["no calibration can run here"]
+    return table("What this machine can do", columns, report.checks, notes=can)

@@ -44,9 +44,7 @@ def export(
     suite: Annotated[
         str | None,
         typer.Option(
-            "--suite",
-            metavar="ID|latest",
-            help="Export all studies of a suite instead, a file each; latest: the last one finished.",
+            "--suite", metavar="ID|latest", help="Export all studies of a suite instead, a file each."
         ),
     ] = None,
     platform: StudyPlatformOption = None,

@@ -18,7 +18,7 @@ from xstage_tune.commands._targets import ForceOption
 
 if TYPE_CHECKING:
     from xstage_tune.platforms.schema import PlatformProfile
-    from xstage_tune.report.tables import TableData
+    from xstage_tune.report.tables import Columns, TableData
 
 app = typer.Typer(
     cls=GroupOfOwnFiles,
@@ -32,7 +32,7 @@ def list_command(output: FormatOption = OutputFormat.TABLE) -> None:
     """List the shipped platforms and your own; a broken file is named on stderr and left out."""
     from xstage_tune.base.json_output import emit_json
     from xstage_tune.platforms.loader import list_platforms, load_platform
-    from xstage_tune.report.tables import render_table, result_console
+    from xstage_tune.report.tables import print_tables
 
     found: dict[str, tuple[PlatformProfile, Path]] = {}
     for name, path in list_platforms().items():
@@ -43,7 +43,7 @@ def list_command(output: FormatOption = OutputFormat.TABLE) -> None:
     if output is OutputFormat.JSON:
         emit_json({"platforms": [_summary(name, *entry) for name, entry in found.items()]})
     else:
-        result_console().print(render_table(_list_table(found)))
+        print_tables(_list_table(found))
 
 
 @app.command()
@@ -57,16 +57,15 @@ def show(
     from xstage_tune.base.json_output import emit_json
     from xstage_tune.platforms.loader import load_platform
     from xstage_tune.report.calibration_tables import platform_report, tile_times_table
-    from xstage_tune.report.tables import render_table, result_console
+    from xstage_tune.report.tables import print_tables, result_console
 
     profile = load_platform(platform)
     if output is OutputFormat.JSON:
         emit_json({"platform": profile.model_dump(mode="json", exclude_none=True)})
     else:
-        console, tile_times = result_console(), tile_times_table(profile)
-        console.print(platform_report(profile))
-        if tile_times is not None:
-            console.print(render_table(tile_times))
+        tile_times = tile_times_table(profile)
+        result_console().print(platform_report(profile))
+        print_tables(*(tile_times,) if tile_times else ())
 
 
 @app.command()
@@ -126,22 +125,19 @@ def _summary(name: str, profile: PlatformProfile, path: Path) -> dict[str, objec
 def _list_table(found: dict[str, tuple[PlatformProfile, Path]]) -> TableData:
     from xstage_tune.base.number_format import rate
     from xstage_tune.platforms.loader import user_platforms_dir
-    from xstage_tune.report.tables import Column, TableData
+    from xstage_tune.report.tables import Column, table
 
-    headings = ("name", "path", "GPU", "drain R", "stores", "description")
-    rows = [
-        (
-            name,
-            profile.path,
-            profile.gpu.name,
-            rate(profile.drain.bytes_per_s),
-            ", ".join(_flavours(profile)),
-            profile.description,
-        )
-        for name, (profile, _) in found.items()
-    ]
+    columns: Columns[tuple[str, PlatformProfile]] = (
+        Column("name", lambda named: named[0]),
+        Column("path", lambda named: named[1].path),
+        Column("GPU", lambda named: named[1].gpu.name),
+        Column("drain R", lambda named: named[1].drain.bytes_per_s, rate),
+        Column("stores", lambda named: ", ".join(_flavours(named[1]))),
+        Column("description", lambda named: named[1].description),
+    )
     notes = (f"yours: {user_platforms_dir()} (xstage-tune calibrate, or platforms new NAME)",)
-    return TableData("Platforms", tuple(map(Column, headings)), tuple(rows), notes)
+    rows = ((name, profile) for name, (profile, _) in found.items())
+    return table("Platforms", columns, rows, notes=notes)
 
 
 def _flavours(profile: PlatformProfile) -> list[str]:

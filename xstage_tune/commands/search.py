@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from contextlib import closing
 from enum import StrEnum
 from math import isfinite
@@ -20,7 +19,7 @@ from xstage_tune.commands._options import (
     SetOption,
     StoreOption,
 )
-from xstage_tune.commands._runs import notify
+from xstage_tune.commands._runs import notify, warn
 from xstage_tune.commands._targets import OtherGpuOption
 
 if TYPE_CHECKING:
@@ -79,8 +78,7 @@ def search(
         int | None,
         typer.Option(
             min=1,
-            help="Most configs to evaluate: the default, today's heuristics, then the best expected. Those "
-            "of a study's earlier runs count.",
+            help="Most configs to evaluate, those of a study's earlier runs included.",
             show_default="100; 24 in a suite; all if exhaustive",
         ),
     ] = None,
@@ -172,7 +170,7 @@ def search(
     ):
         result = _search_one(request, kernels, kept, resume, retry_failed)
     for warning in result.warnings:
-        print(f"xstage-tune: warning: {warning}", file=sys.stderr)
+        warn(warning)
     _show(result, output)
     if output is OutputFormat.TABLE:
         after_search(result, store)

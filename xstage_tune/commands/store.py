@@ -125,7 +125,7 @@ def list_command(
     """List runs and studies, newest first."""
     from xstage_tune.base.json_output import emit_json
     from xstage_tune.report.store_tables import entries_table
-    from xstage_tune.report.tables import render_table, result_console
+    from xstage_tune.report.tables import print_tables
     from xstage_tune.store.catalogue import Wanted
     from xstage_tune.store.facade import Store
 
@@ -136,18 +136,14 @@ def list_command(
     if output is OutputFormat.JSON:
         emit_json({"location": location, "entries": found})
     else:
-        result_console().print(render_table(entries_table(location, found)))
+        print_tables(entries_table(location, found))
 
 
 @app.command("show")
 def show_command(
     entry_id: Annotated[
         str,
-        typer.Argument(
-            metavar="ID|latest",
-            autocompletion=kept_ids,
-            help="Run or study; latest: the last one finished of either, latest-any: the last one begun.",
-        ),
+        typer.Argument(metavar="ID", autocompletion=kept_ids, help="Run or study: xstage-tune store list."),
     ],
     store: StoreOption = None,
     output: FormatOption = OutputFormat.TABLE,
@@ -155,7 +151,7 @@ def show_command(
     """Show all that is known of one run or study."""
     from xstage_tune.base.json_output import emit_json
     from xstage_tune.report.store_tables import details_table
-    from xstage_tune.report.tables import render_table, result_console
+    from xstage_tune.report.tables import print_tables
     from xstage_tune.store.facade import Store
 
     with Store.open(store, create=False) as opened:
@@ -163,7 +159,7 @@ def show_command(
     if output is OutputFormat.JSON:
         emit_json(details)
     else:
-        result_console().print(render_table(details_table(details)))
+        print_tables(details_table(details))
 
 
 @app.command("rm")
@@ -181,14 +177,8 @@ def rm_command(
 
     Asks first. All of them are removed, or none: nothing that a living process writes is.
     """
-    from xstage_tune.report.store_tables import entry_words
+    from xstage_tune.report.store_tables import entry_line
     from xstage_tune.store.facade import Store
-    from xstage_tune.store.studies import LATEST, LATEST_ANY
-
-    if named := {LATEST, LATEST_ANY}.intersection(ids):
-        raise UsageError(
-            f"store rm takes ids, not '{named.pop()}'", "xstage-tune store show latest has the id"
-        )
 
     with Store.open(store, create=False) as opened:
         found = [opened.details(entry_id).entry for entry_id in dict.fromkeys(ids)]
@@ -197,7 +187,7 @@ def rm_command(
                 raise UsageError("store rm asks, and there is no terminal to answer on", "add --yes")
             print(f"to be removed from {opened.location}:", file=sys.stderr)
             for entry in found:
-                print(f"  {entry_words(entry)}", file=sys.stderr)
+                print(f"  {entry_line(entry)}", file=sys.stderr)
             if not typer.confirm("Remove them?", err=True):
                 print("xstage-tune: nothing was removed", file=sys.stderr)
                 return
@@ -207,6 +197,6 @@ def rm_command(
 
 
 def _print_table(title: str, *rows: tuple[str, str]) -> None:
-    from xstage_tune.report.tables import Column, TableData, render_table, result_console
+    from xstage_tune.report.tables import pairs, print_tables
 
-    result_console().print(render_table(TableData(title, (Column("what"), Column("value")), rows)))
+    print_tables(pairs(title, rows))

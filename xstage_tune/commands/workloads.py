@@ -23,7 +23,7 @@ from xstage_tune.commands._targets import ForceOption
 
 if TYPE_CHECKING:
     from xstage_tune.families.workload import Workload
-    from xstage_tune.report.tables import TableData
+    from xstage_tune.report.tables import Columns, TableData
 
 app = typer.Typer(
     cls=GroupOfOwnFiles, help="Workload profiles: MoE layers and Ulysses attentions.", no_args_is_help=True
@@ -35,7 +35,7 @@ def list_command(output: FormatOption = OutputFormat.TABLE) -> None:
     """List the shipped workloads and your own; a broken file is named on stderr and left out."""
     from xstage_tune.base.json_output import emit_json
     from xstage_tune.families.workload_files import list_workloads, load_workload
-    from xstage_tune.report.tables import render_table, result_console
+    from xstage_tune.report.tables import print_tables
 
     found: dict[str, Workload] = {}
     for name in list_workloads():
@@ -46,7 +46,7 @@ def list_command(output: FormatOption = OutputFormat.TABLE) -> None:
     if output is OutputFormat.JSON:
         emit_json({"workloads": [{**profile.model_dump(), "name": name} for name, profile in found.items()]})
     else:
-        result_console().print(render_table(_list_table(found)))
+        print_tables(_list_table(found))
 
 
 @app.command()
@@ -61,7 +61,7 @@ def show(
     from xstage_tune.base.json_output import emit_json
     from xstage_tune.families.binding import family_of
     from xstage_tune.families.workload_files import load_workload
-    from xstage_tune.report.tables import render_table, result_console
+    from xstage_tune.report.tables import print_tables
 
     profile = load_workload(workload, overrides or ())
     if output is OutputFormat.JSON:
@@ -72,7 +72,7 @@ def show(
             }
         )
     else:
-        result_console().print(render_table(_show_table(profile)))
+        print_tables(_show_table(profile))
 
 
 @app.command()
@@ -106,20 +106,21 @@ def path_command() -> None:
 def _list_table(found: dict[str, Workload]) -> TableData:
     from xstage_tune.families.binding import family_of
     from xstage_tune.families.workload_files import user_workloads_dir
-    from xstage_tune.report.tables import Column, TableData
+    from xstage_tune.report.tables import Column, table
 
-    columns = (Column("name"), Column("shape"), Column("tokens"), Column("description"))
-    rows = [
-        (name, family_of(w).shape_words(w), family_of(w).tokens_words(w), w.description)
-        for name, w in found.items()
-    ]
+    columns: Columns[tuple[str, Workload]] = (
+        Column("name", lambda named: named[0]),
+        Column("shape", lambda named: family_of(named[1]).shape_words(named[1])),
+        Column("tokens", lambda named: family_of(named[1]).tokens_words(named[1])),
+        Column("description", lambda named: named[1].description),
+    )
     notes = (f"yours: {user_workloads_dir()} (xstage-tune workloads new NAME)",)
-    return TableData("Workloads", columns, tuple(rows), notes)
+    return table("Workloads", columns, found.items(), notes=notes)
 
 
 def _show_table(profile: Workload) -> TableData:
     from xstage_tune.families.binding import family_of
-    from xstage_tune.report.tables import Column, TableData
+    from xstage_tune.report.tables import pairs
 
     family = family_of(profile)
     rows = [
@@ -129,4 +130,4 @@ def _show_table(profile: Workload) -> TableData:
         ("source", profile.source or "not stated"),
     ]
     title = f"{profile.name}: {profile.description}" if profile.description else profile.name
-    return TableData(title, (Column("quantity"), Column("value")), tuple(rows))
+    return pairs(title, rows, ("quantity", "value"))

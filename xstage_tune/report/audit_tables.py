@@ -4,26 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
+from operator import itemgetter
 from typing import Any
 
-from rich.console import Group, RenderableType
-from rich.text import Text
+from rich.console import RenderableType
 
 from xstage_tune.audit.finite_run import MOST_EXPOSED
 from xstage_tune.audit.run import Audit
-from xstage_tune.base.number_format import ABSENT, byte_count, duration, percent, rate
+from xstage_tune.base.number_format import byte_count, duration, percent, rate, share
 from xstage_tune.estimates.figures import Figure
 from xstage_tune.estimates.schedule import SchedulePrediction
 from xstage_tune.families.architecture import compute_of, unmeasured_compute
 from xstage_tune.families.config_files import config_keys
 from xstage_tune.families.estimate import Quantity, Show
-from xstage_tune.report.study_words import latency_words, workload_words
-from xstage_tune.report.tables import Column, TableData, render_table
-
-#: Rows of an attention's predictions that leave out what drains behind the last store.
-_ON_THE_SENDER = ("residual", "hiding ratio")
-#: Rows that say what the stores expose.
-_EXPOSED = ("stall dt of a tile", *_ON_THE_SENDER)
+from xstage_tune.report.sentences import assumed_latency, workload_sentence
+from xstage_tune.report.tables import Column, Columns, TableData, number, pairs, render_report, table
 
 
 def audit_json(audit: Audit, overrides: Sequence[str] = ()) -> dict[str, Any]:
@@ -79,8 +74,8 @@ def audit_report(audit: Audit, overrides: Sequence[str] = ()) -> RenderableType:
     Args:
         overrides: the ``key=value`` texts that were applied to the workload's profile.
     """
-    parts = [_with_workload(verdict_table(audit), audit, overrides), _quantities(audit), _predictions(audit)]
-    return Group(*(part for table in parts for part in (render_table(table), Text())))
+    tables = (_with_workload(verdict_table(audit), audit, overrides), _quantities(audit), _predictions(audit))
+    return render_report(tables)
 
 
 def _plain(value: Any, key: str, basis: dict[str, dict[str, str]]) -> Any:
@@ -149,12 +144,8 @@ def verdict_table(audit: Audit) -> TableData:
         assumed = f" ({action.limit.basis.label})" if action.limit else ""
         rows.append((action.kind.replace("_", " "), action.text + assumed))
     source = "given config" if audit.config_given else "default config"
-    return TableData(
-        f"{audit.workload.name} on {audit.platform.name}",
-        (Column("design test"), Column(f"{source}: {audit.config.label}")),
-        tuple(rows),
-        sections=sections,
-    )
+    title = f"{audit.workload.name} on {audit.platform.name}"
+    return pairs(title, rows, ("design test", f"{source}: {audit.config.label}"), sections=sections)
 
 
 def _finite_run(audit: Audit) -> Iterator[tuple[str, str]]:
@@ -163,7 +154,7 @@ def _finite_run(audit: Audit) -> Iterator[tuple[str, str]]:
     if finite is not None:
         words = (
             f"simulated, remote stores make the launch {duration(finite.residual_ns.value)} longer, "
-            f"{_share(finite.exposed_part.value)} of {duration(finite.latency_ns.value)}; up to "
+            f"{share(finite.exposed_part.value)} of {duration(finite.latency_ns.value)}; up to "
             f"{percent(100 * MOST_EXPOSED, 0)} count as hidden"
         )
         yield "finite run", words
@@ -181,7 +172,7 @@ def _finite_run(audit: Audit) -> Iterator[tuple[str, str]]:
 
 def _with_workload(table: TableData, audit: Audit, overrides: Sequence[str]) -> TableData:
     """The design test below a row of what it was made of, overridden keys named."""
-    words = workload_words(audit.workload)
+    words = workload_sentence(audit.workload)
     if overrides:
         words += f" Overridden: {', '.join(overrides)}."
     sections = frozenset({1, *(index + 1 for index in table.sections)})
@@ -206,44 +197,34 @@ def _held(ok: bool) -> str:
 
 
 def _quantities(audit: Audit) -> TableData:
-    rows = (
-        (one.name, one.show(one.figure.value), one.figure.basis.label, _first_sentence(one.figure.origin))
-        for one in _quantities_of(audit).values()
+    columns: Columns[Quantity] = (
+        Column("quantity", lambda one: one.name),
+        number("value", lambda one: one.show(one.figure.value)),
+        Column("basis", lambda one: one.figure.basis.label),
+        Column("origin", lambda one: one.figure.origin.split(". ")[0]),
     )
-    columns = (Column("quantity"), Column("value", "right"), Column("basis"), Column("origin"))
-    return TableData("What it rests on", columns, tuple(rows))
-
-
-def _first_sentence(text: str) -> str:
-    return text.split(". ")[0]
+    return table("What it rests on", columns, _quantities_of(audit).values())
 
 
 def _predictions(audit: Audit) -> TableData:
-    def row(name: str, show: Show, of: Callable[[SchedulePrediction], Figure | None]) -> tuple[str, ...]:
-        figures = (of(prediction) for prediction in audit.predicted.values())
-        return (name, *(show(figure.value) if figure else "none" for figure in figures))
-
-    rows = [
-        row("gap G", duration, lambda p: p.gap_ns),
-        ("rate bound", *(_held(prediction.rate_ok) for prediction in audit.predicted.values())),
-        row("issue T_iss at G", duration, lambda p: p.issue_ns),
-        row("remote-store span T_RS", duration, lambda p: p.span_ns),
-        row("stall dt of a tile", duration, lambda p: p.stall_ns),
-        row("residual", duration, lambda p: p.residual_ns),
-        row("hiding ratio", _share, lambda p: p.hiding_ratio),
-        row("period", duration, lambda p: p.completion_coupled.period_ns),
-        row("stall dt of a tile", duration, lambda p: p.completion_coupled.stall_ns),
-        row("residual", duration, lambda p: p.completion_coupled.residual_ns),
-        row("hiding ratio", _share, lambda p: p.completion_coupled.hiding_ratio),
-    ]
-    coupled = len(rows) - 4
-    rows[coupled:] = [(f"completion-coupled {name}", *cells) for name, *cells in rows[coupled:]]
-    if audit.detail.kernel_ends_when_issued:
-        rows = [
-            (f"{name} on the sender" if name in _ON_THE_SENDER else name, *cells) for name, *cells in rows
-        ]
-    launch_rows = tuple(_launch_rows(audit))
-    rows = [*launch_rows, *((_steady(name, audit), *cells) for name, *cells in rows)]
+    """A column a schedule: what is predicted of it, and of an issuer that waits for completion."""
+    launch, steady = tuple(_launch_rows(audit)), _steady(audit)
+    sender = " on the sender" if audit.detail.kernel_ends_when_issued else ""
+    own: Columns[_Predicted] = (
+        _figure("gap G", lambda p: p.gap_ns),
+        Column("rate bound", lambda one: _held(one[1].rate_ok)),
+        _figure("issue T_iss at G", lambda p: p.issue_ns),
+        _figure("remote-store span T_RS", lambda p: p.span_ns),
+        _figure(steady.format("stall dt of a tile"), lambda p: p.stall_ns),
+        _figure(steady.format(f"residual{sender}"), lambda p: p.residual_ns),
+        _figure(steady.format(f"hiding ratio{sender}"), lambda p: p.hiding_ratio, share),
+    )
+    coupled: Columns[_Predicted] = (
+        _figure("completion-coupled period", lambda p: p.completion_coupled.period_ns),
+        _figure("completion-coupled stall dt of a tile", lambda p: p.completion_coupled.stall_ns),
+        _figure("completion-coupled residual", lambda p: p.completion_coupled.residual_ns),
+        _figure("completion-coupled hiding ratio", lambda p: p.completion_coupled.hiding_ratio, share),
+    )
     weakest = max(p.stall_ns.basis for p in audit.predicted.values())
     undefined = any(p.hiding_ratio is None for p in audit.predicted.values())
     notes = (
@@ -254,39 +235,46 @@ def _predictions(audit: Audit) -> TableData:
         "hiding ratio: against a serial transfer of the same bytes at R"
         + ("; none where a burst drains faster than it is issued, V/R < T0" if undefined else ""),
         "completion-coupled: an issuer that waits until its stores are visible; equation 17 with "
-        f"{latency_words()}",
+        f"{assumed_latency()}",
         *audit.detail.footnotes(),
     )
-    columns = (Column("predicted"), *(Column(name, "right") for name in audit.predicted))
-    return TableData(
-        "Predicted",
-        columns,
-        tuple(rows),
-        notes,
-        frozenset({len(launch_rows), len(launch_rows) + coupled}) - {0},
-    )
+    rows: Columns[_Predicted] = (Column("predicted", itemgetter(0)), *launch, *own, *coupled)
+    sections = {len(launch), len(launch) + len(own)} - {0}
+    return table("Predicted", rows, audit.predicted.items(), notes=notes).transposed(sections=sections)
 
 
-def _launch_rows(audit: Audit) -> Iterator[tuple[str, ...]]:
+_Predicted = tuple[str, SchedulePrediction]
+
+
+def _figure(
+    name: str, of: Callable[[SchedulePrediction], Figure | None], show: Show = duration
+) -> Column[_Predicted]:
+    def cell(one: _Predicted) -> str:
+        figure = of(one[1])
+        return show(figure.value) if figure else "none"
+
+    return number(name, cell)
+
+
+def _launch_rows(audit: Audit) -> Iterator[Column[_Predicted]]:
     """What the simulated launch of the audited schedule exposes, which decides."""
     if audit.finite is None:
         return
     hiding = audit.finite.hiding_ratio
-    for name, cell in (
-        ("launch: residual", duration(audit.finite.residual_ns.value)),
-        ("launch: hiding ratio", _share(hiding.value) if hiding else "none"),
-    ):
-        yield (name, *(cell if schedule == audit.schedule else ABSENT for schedule in audit.predicted))
+    yield _of_schedule("launch: residual", audit, duration(audit.finite.residual_ns.value))
+    yield _of_schedule("launch: hiding ratio", audit, share(hiding.value) if hiding else "none")
 
 
-def _steady(name: str, audit: Audit) -> str:
-    """The name of a row of the closed forms; says so where the verdict rests on more than they know."""
-    if name.removesuffix(" on the sender") not in _EXPOSED:
-        return name
+def _of_schedule(name: str, audit: Audit, cell: str) -> Column[_Predicted]:
+    return Column(name, lambda one: cell if one[0] == audit.schedule else None)
+
+
+def _steady(audit: Audit) -> str:
+    """How rows of the closed forms are named where the verdict rests on more than they know."""
     if audit.finite is not None:
-        return f"steady state: {name}"
+        return "steady state: {}"
     left_out = audit.burst.operand_wait_ns and audit.burst.operand_wait_ns.value > 0
-    return f"{name}, if no operand load waits" if left_out else name
+    return "{}, if no operand load waits" if left_out else "{}"
 
 
 def _finite_notes(audit: Audit) -> Iterator[str]:
@@ -297,7 +285,3 @@ def _finite_notes(audit: Audit) -> Iterator[str]:
             f"{duration(audit.finite.waits_ns.value)} for remote stores, and until all have arrived E_res is "
             f"{duration(audit.finite.residual_ns.value)}"
         )
-
-
-def _share(value: float) -> str:
-    return percent(100 * value, 1)

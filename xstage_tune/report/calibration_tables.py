@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
-from itertools import pairwise
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
 
-from rich.console import Group, RenderableType
-from rich.text import Text
+from rich.console import RenderableType
 
 from xstage_tune.base.number_format import (
     ABSENT,
@@ -20,19 +18,25 @@ from xstage_tune.base.number_format import (
     rate,
 )
 from xstage_tune.families.architecture import unmeasured_compute
-from xstage_tune.platforms.schema import Arbitration, CapacityLaw, PlatformProfile
-from xstage_tune.report.tables import Column, TableData, render_table
+from xstage_tune.platforms.schema import (
+    Arbitration,
+    ArbitrationGroup,
+    AttentionTile,
+    CapacityLaw,
+    CapacityPoint,
+    IssuePoint,
+    PlatformProfile,
+)
+from xstage_tune.report.tables import Column, Columns, TableData, number, pairs, render_report, table
 
-_PRODUCERS = Column("K", "right")
+Sourced = TypeVar("Sourced", bound=AttentionTile | CapacityPoint | IssuePoint)
+
 _MOST_SOURCE_NOTES = 3
 
 
 def platform_report(platform: PlatformProfile) -> RenderableType:
     """All tables of a platform profile."""
-    parts: list[RenderableType] = []
-    for table in platform_tables(platform):
-        parts += [render_table(table), Text()]
-    return Group(*parts)
+    return render_report(platform_tables(platform))
 
 
 def tile_times_table(platform: PlatformProfile) -> TableData | None:
@@ -40,35 +44,18 @@ def tile_times_table(platform: PlatformProfile) -> TableData | None:
     tiles = platform.compute.attention if platform.compute else ()
     if not tiles:
         return None
-    rows = tuple(
-        (
-            f"{tile.block_m}x{tile.block_n}",
-            str(tile.head_dim),
-            duration(tile.kv_tile_ns),
-            duration(tile.fixed_ns),
-            duration(tile.staging_ns),
-            *(
-                (
-                    duration(tile.split.kv_tile_ns),
-                    duration(tile.split.exchange_ns),
-                    duration(tile.split.staging_ns),
-                )
-                if tile.split
-                else (ABSENT, ABSENT, ABSENT)
-            ),
-        )
-        for tile in tiles
+    columns: Columns[AttentionTile] = (
+        Column("tile", lambda tile: f"{tile.block_m}x{tile.block_n}"),
+        number("head dim", lambda tile: tile.head_dim),
+        number("KV tile", lambda tile: tile.kv_tile_ns, duration),
+        number("fixed", lambda tile: tile.fixed_ns, duration),
+        number("staging", lambda tile: tile.staging_ns, duration),
+        number("of two CTAs: KV tile", lambda tile: tile.split and tile.split.kv_tile_ns, duration),
+        number("exchange", lambda tile: tile.split and tile.split.exchange_ns, duration),
+        number("staging", lambda tile: tile.split and tile.split.staging_ns, duration),
     )
-    figures = ("KV tile", "fixed", "staging", "of two CTAs: KV tile", "exchange", "staging")
-    return _sourced(
-        TableData(
-            "Attention tiles: time of a KV tile, of a Q-loop beyond those, and of staging its output",
-            (Column("tile"), Column("head dim", "right"), *(Column(figure, "right") for figure in figures)),
-            rows,
-            sections=_sections([f"{tile.block_m} {tile.head_dim}" for tile in tiles]),
-        ),
-        [tile.source for tile in tiles],
-    )
+    title = "Attention tiles: time of a KV tile, of a Q-loop beyond those, and of staging its output"
+    return _sourced(title, columns, tiles, lambda tile: (tile.block_m, tile.head_dim))
 
 
 def platform_tables(platform: PlatformProfile) -> tuple[TableData, ...]:
@@ -107,67 +94,41 @@ def _headline(platform: PlatformProfile) -> TableData:
     elif unmeasured := unmeasured_compute(platform):
         rows.append(("compute", unmeasured.removeprefix("compute: ")))
     notes = (platform.description,) if platform.description else ()
-    return TableData(f"Platform {platform.name}", (Column("quantity"), Column("value")), tuple(rows), notes)
+    return pairs(f"Platform {platform.name}", rows, ("quantity", "value"), notes=notes)
 
 
 def _issue(platform: PlatformProfile) -> TableData:
     points = sorted(platform.issue, key=lambda point: (point.flavour, point.producers, point.burst_bytes))
-    return _sourced(
-        TableData(
-            "Issue time without backpressure, T0",
-            (Column("stores"), _PRODUCERS, Column("B", "right"), Column("T0 [95% interval]", "right")),
-            tuple(
-                (
-                    point.flavour,
-                    str(point.producers),
-                    byte_count(point.burst_bytes),
-                    duration(point.ns, point.ci95),
-                )
-                for point in points
-            ),
-            sections=_sections([point.flavour for point in points]),
-        ),
-        [point.source for point in points],
+    columns: Columns[IssuePoint] = (
+        Column("stores", lambda point: point.flavour),
+        number("K", lambda point: point.producers),
+        number("B", lambda point: point.burst_bytes, byte_count),
+        number("T0 [95% interval]", lambda point: duration(point.ns, point.ci95)),
     )
+    title = "Issue time without backpressure, T0"
+    return _sourced(title, columns, points, lambda point: point.flavour)
 
 
 def _capacity(platform: PlatformProfile) -> TableData:
     points = sorted(platform.capacity, key=lambda point: (point.flavour, point.producers))
-    return _sourced(
-        TableData(
-            "Outstanding capacity, Q",
-            (
-                Column("stores"),
-                _PRODUCERS,
-                Column("Q [95% interval]", "right"),
-                Column("Q/K", "right"),
-                Column("knee"),
-            ),
-            tuple(
-                (
-                    point.flavour,
-                    str(point.producers),
-                    byte_count(point.bytes, point.ci95),
-                    byte_count(point.bytes / point.producers),
-                    "reached" if point.knee_reached else "not reached, lower bound",
-                )
-                for point in points
-            ),
-            sections=_sections([point.flavour for point in points]),
-        ),
-        [point.source for point in points],
+    columns: Columns[CapacityPoint] = (
+        Column("stores", lambda point: point.flavour),
+        number("K", lambda point: point.producers),
+        number("Q [95% interval]", lambda point: byte_count(point.bytes, point.ci95)),
+        number("Q/K", lambda point: point.bytes / point.producers, byte_count),
+        Column("knee", lambda point: "reached" if point.knee_reached else "not reached, lower bound"),
     )
+    return _sourced("Outstanding capacity, Q", columns, points, lambda point: point.flavour)
 
 
 def _capacity_laws(platform: PlatformProfile) -> TableData:
-    return TableData(
-        "Law of Q against K",
-        (Column("stores"), Column("law"), Column("fit"), Column("rms error", "right")),
-        tuple(
-            (law.flavour, law.law, _law_text(law), percent(100 * law.rms_relative_error))
-            for law in platform.capacity_law
-        ),
+    columns: Columns[CapacityLaw] = (
+        Column("stores", lambda law: law.flavour),
+        Column("law", lambda law: law.law),
+        Column("fit", _law_text),
+        number("rms error", lambda law: 100 * law.rms_relative_error, percent),
     )
+    return table("Law of Q against K", columns, platform.capacity_law)
 
 
 def _law_text(law: CapacityLaw) -> str:
@@ -190,6 +151,10 @@ def _parameter(value: float | None) -> str:
 def _arbitration(arbitration: Arbitration, sm_count: int) -> TableData:
     """Ports of SMs; service is an SM's rate over the mean of all SMs behind the ports."""
     members = sum(len(group.sm_ids) for group in arbitration.groups)
+
+    def service(group: ArbitrationGroup) -> float | None:
+        return group.share * members / len(group.sm_ids) if group.sm_ids else None
+
     notes = [f"per-SM shares repeat between runs with correlation {arbitration.repeat_correlation:.4f}"]
     if arbitration.max_relative_error is not None:
         deviation = percent(100 * arbitration.max_relative_error)
@@ -203,28 +168,19 @@ def _arbitration(arbitration: Arbitration, sm_count: int) -> TableData:
         notes.append(f"error of the shares it predicts for SMs that the hardware chose, median: {errors}")
     if members < sm_count:
         notes.append(f"{sm_count - members} of {sm_count} SMs are in no group: none ran a producer")
-    return TableData(
+    columns: Columns[tuple[int, ArbitrationGroup]] = (
+        number("port", lambda numbered: numbered[0]),
+        number("branch", lambda numbered: numbered[1].branch),
+        number("SMs", lambda numbered: len(numbered[1].sm_ids)),
+        number("share of R", lambda numbered: 100 * numbered[1].share, percent),
+        number("service per SM", lambda numbered: service(numbered[1]), factor),
+        Column("SM ids", lambda numbered: id_ranges(numbered[1].sm_ids, ", ")),
+    )
+    return table(
         "Arbitration: how R is divided among saturating SMs",
-        (
-            Column("port", "right"),
-            Column("branch", "right"),
-            Column("SMs", "right"),
-            Column("share of R", "right"),
-            Column("service per SM", "right"),
-            Column("SM ids"),
-        ),
-        tuple(
-            (
-                str(number),
-                str(group.branch),
-                str(len(group.sm_ids)),
-                percent(100 * group.share),
-                factor(group.share * members / len(group.sm_ids)) if group.sm_ids else ABSENT,
-                id_ranges(group.sm_ids, ", "),
-            )
-            for number, group in enumerate(arbitration.groups, start=1)
-        ),
-        (*notes, *_sources([arbitration.source])),
+        columns,
+        enumerate(arbitration.groups, start=1),
+        notes=(*notes, *_sources([arbitration.source])),
     )
 
 
@@ -239,19 +195,17 @@ def _validation(platform: PlatformProfile) -> TableData | None:
             f"held-out median error from {percent(corner.plain_median_pct)} "
             f"to {percent(corner.soft_median_pct)}"
         )
-    return TableData(
-        "Validation",
-        (Column("predicted"), Column("median error", "right"), Column("p95 error", "right")),
-        tuple(
-            (what, percent(median_pct), percent(p95_pct))
-            for what, median_pct, p95_pct in (
-                ("period, gap sweep", errors.period_median_pct, errors.period_p95_pct),
-                ("T_iss, gap sweep", errors.issue_median_pct, errors.issue_p95_pct),
-                ("T_iss, isolated bursts", errors.isolated_median_pct, errors.isolated_p95_pct),
-            )
-        ),
-        tuple(notes),
+    columns: Columns[tuple[str, float, float]] = (
+        Column("predicted", lambda row: row[0]),
+        number("median error", lambda row: row[1], percent),
+        number("p95 error", lambda row: row[2], percent),
     )
+    rows = (
+        ("period, gap sweep", errors.period_median_pct, errors.period_p95_pct),
+        ("T_iss, gap sweep", errors.issue_median_pct, errors.issue_p95_pct),
+        ("T_iss, isolated bursts", errors.isolated_median_pct, errors.isolated_p95_pct),
+    )
+    return table("Validation", columns, rows, notes=notes)
 
 
 def _provenance(platform: PlatformProfile) -> TableData:
@@ -266,25 +220,23 @@ def _provenance(platform: PlatformProfile) -> TableData:
         ("kernels", origin.kernel_sha256),
         ("seed", "" if origin.seed is None else str(origin.seed)),
     )
-    return TableData("Provenance", (Column("what"), Column("value")), tuple(row for row in rows if row[1]))
+    return pairs("Provenance", (row for row in rows if row[1]))
 
 
-def _sourced(table: TableData, sources: Sequence[str]) -> TableData:
-    """``table`` with the source of each row: as notes where they are few, else in a column of their own."""
-    notes = _sources(sources)
-    if len(notes) <= _MOST_SOURCE_NOTES:
-        return replace(table, notes=(*table.notes, *notes))
-    rows = tuple((*row, source) for row, source in zip(table.rows, sources, strict=True))
-    return replace(table, columns=(*table.columns, Column("source")), rows=rows)
+def _sourced(
+    title: str,
+    columns: Columns[Sourced],
+    rows: Sequence[Sourced],
+    section_of: Callable[[Sourced], object],
+) -> TableData:
+    """A table with the source of each row: as notes where they are few, else in a column of their own."""
+    notes = _sources(row.source for row in rows)
+    if len(notes) > _MOST_SOURCE_NOTES:
+        source: Column[Sourced] = Column("source", lambda row: row.source)
+        return table(title, [*columns, source], rows, section_of=section_of)
+    return table(title, columns, rows, notes=notes, section_of=section_of)
 
 
 def _sources(sources: Iterable[str]) -> tuple[str, ...]:
     """One note for each distinct source, in order of appearance; none for a number without one."""
     return tuple(f"source: {source}" for source in dict.fromkeys(sources) if source)
-
-
-def _sections(keys: Sequence[str]) -> frozenset[int]:
-    """The row indices at which the key changes."""
-    return frozenset(
-        index for index, (before, after) in enumerate(pairwise(keys), start=1) if before != after
-    )

@@ -17,8 +17,8 @@ from xstage_tune.report.emulation_figure import distribution_figure, sweep_figur
 from xstage_tune.report.emulation_tables import emulation_tables
 from xstage_tune.report.figure import Floats, LanePanel, Plate
 from xstage_tune.report.page import Block, render_page
-from xstage_tune.report.run_report import launches_table, run_table, run_words
-from xstage_tune.report.study_words import platform_words, workload_words
+from xstage_tune.report.run_report import launches_table, run_sentence, run_table
+from xstage_tune.report.sentences import platform_sentence, workload_sentence
 from xstage_tune.report.timeline import Window, sm_lanes, span_bars, window_axis
 from xstage_tune.store.launches import StoredLaunch
 from xstage_tune.store.models import Run
@@ -43,11 +43,11 @@ def _lead(run: Run, result: EmulationResult) -> tuple[str, ...]:
     """What was found, in words."""
     request = result.request
     what = (
-        f"{len(result.cases)} cases of {workload_words(request.workload)} "
+        f"{len(result.cases)} cases of {workload_sentence(request.workload)} "
         f"Each ran {request.repeats} times as a skeleton on {result.device_name} ({result.device}), with "
         "real roles, staging, order and stores, and spins in place of mainloops."
     )
-    answers = [run_words(run)]
+    answers = [run_sentence(run)]
     remote = [one for one in result.cases if one.case.remote]
     if remote:
         fastest = min(remote, key=lambda one: one.makespan_ns)
@@ -59,7 +59,7 @@ def _lead(run: Run, result: EmulationResult) -> tuple[str, ...]:
 
 
 def _blocks(run: Run, result: EmulationResult, launches: Sequence[StoredLaunch]) -> Iterator[Block]:
-    asked = (platform_words(result.request.platform),) if result.request.predicted else ()
+    asked = (platform_sentence(result.request.platform),) if result.request.predicted else ()
     yield Block(heading="Schedules", paragraphs=asked, tables=emulation_tables(result))
     if result.request.sweep is not None:
         yield Block(

@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
 from operator import attrgetter
 
-from rich.console import Group, RenderableType
-from rich.text import Text
+from rich.console import RenderableType
 
-from xstage_tune.base.number_format import ABSENT, duration, factor, percent, signed_percent
+from xstage_tune.base.number_format import ABSENT, difference, duration, factor, percent, share, with_error
 from xstage_tune.experiments.emulation.cases import WITHOUT_STORES
 from xstage_tune.experiments.emulation.request import EmulationRequest
 from xstage_tune.experiments.emulation.result import CaseResult, EmulationResult, Residual, error_pct
 from xstage_tune.families.architecture import unmeasured_compute
 from xstage_tune.families.launch import GivenTimes
-from xstage_tune.launches.skeleton_figures import LaunchFigures, median_of
-from xstage_tune.report.study_words import latency_words, other_gpu_words, workload_words
-from xstage_tune.report.tables import Column, TableData, render_table
+from xstage_tune.launches.skeleton_figures import median_of
+from xstage_tune.report.sentences import assumed_latency, other_gpu_note, workload_sentence
+from xstage_tune.report.tables import Column, Columns, TableData, number, render_report, table
 
-Figure = Callable[[LaunchFigures], float | None]
+_Value = float | None  # of a sweep
 
 
 def emulation_report(result: EmulationResult) -> RenderableType:
     """The tables for a terminal."""
-    parts = [render_table(table) for table in emulation_tables(result)]
-    return Group(Text(workload_words(result.request.workload)), Text(), *_spaced(parts))
+    return render_report(emulation_tables(result), workload_sentence(result.request.workload))
 
 
 def emulation_tables(result: EmulationResult) -> tuple[TableData, ...]:
@@ -37,67 +37,48 @@ def emulation_tables(result: EmulationResult) -> tuple[TableData, ...]:
     return tuple(tables)
 
 
-def _spaced(parts: list[RenderableType]) -> Iterator[RenderableType]:
-    for part in parts:
-        yield part
-        yield Text()
-
-
 def _schedules(result: EmulationResult) -> TableData:
     """What was measured of each schedule."""
-    first = result.cases[0].makespan_ns if result.cases else 0.0
-    rows = tuple(
-        (
-            one.case.label,
-            duration(one.makespan_ns),
-            percent(100 * one.spread),
-            factor(first / one.makespan_ns) if one.makespan_ns else ABSENT,
-            *(_time(one, attrgetter(f"issue_{name}_ns")) for name in ("mean", "p50", "p90", "p99")),
-            _time(one, attrgetter("stall_ns")),
-            _time(one, attrgetter("dependency_wait_ns")),
-            percent(100 * (median_of(one.launches, attrgetter("tensor_active")) or 0.0), 1),
-        )
-        for one in result.cases
+    first_ns = result.cases[0].makespan_ns if result.cases else 0.0
+    columns: Columns[CaseResult] = (
+        Column("schedule", lambda one: one.case.label),
+        _makespan(),
+        number("spread", lambda one: 100 * one.spread, percent),
+        number("first over it", lambda one: first_ns / one.makespan_ns if one.makespan_ns else None, factor),
+        _median("T_RS mean", "issue_mean_ns"),
+        _median("p50", "issue_p50_ns"),
+        _median("p90", "issue_p90_ns"),
+        _median("p99", "issue_p99_ns"),
+        _median("stall of an SM", "stall_ns"),
+        _median("dependency wait", "dependency_wait_ns"),
+        _median("Tensor active", "tensor_active", share),
     )
-    columns = (
-        Column("schedule"), Column("makespan", "right"), Column("spread", "right"),
-        Column("first over it", "right"), Column("T_RS mean", "right"), Column("p50", "right"),
-        Column("p90", "right"), Column("p99", "right"), Column("stall of an SM", "right"),
-        Column("dependency wait", "right"), Column("Tensor active", "right"),
-    )  # fmt: skip
-    return TableData(_title(result), columns, rows, _notes(result))
+    return table(_title(result), columns, result.cases, notes=_notes(result))
+
+
+def _makespan() -> Column[CaseResult]:
+    return number("makespan", lambda one: one.makespan_ns, duration)
+
+
+def _median(heading: str, figure: str, show: Callable[[float], str] = duration) -> Column[CaseResult]:
+    """A figure of its launches."""
+    return number(heading, lambda one: median_of(one.launches, attrgetter(figure)), show)
 
 
 def _predictions(result: EmulationResult) -> TableData:
     """Emulated beside the simulator and the closed forms."""
-    rows: list[tuple[str, ...]] = [
-        (
-            one.case.label,
-            duration(one.makespan_ns),
-            _beside(one.simulated_makespan_ns, one.makespan_ns),
-            _beside(one.closed_makespan_ns, one.makespan_ns),
-            duration(one.issue_mean_ns),
-            _beside(one.simulated_issue_mean_ns, one.issue_mean_ns),
-            _beside(one.closed.issue_ns if one.closed else None, one.issue_mean_ns),
-        )
-        for one in result.cases
+    columns: list[Column[CaseResult]] = [
+        Column("predicted", lambda one: one.case.label),
+        _makespan(),
+        number("simulated", lambda one: _predicted(one.simulated_makespan_ns, one.makespan_ns)),
+        number("closed form", lambda one: _predicted(one.closed_makespan_ns, one.makespan_ns)),
+        number("T_RS mean", lambda one: one.issue_mean_ns, duration),
+        number("simulated", lambda one: _predicted(one.simulated_issue_mean_ns, one.issue_mean_ns)),
+        number("closed form", lambda one: _predicted(_closed_issue_ns(one), one.issue_mean_ns)),
     ]
-    sections = frozenset[int]()
-    ratios = result.interleaved_over_wave()
-    if ratios["emulated"] is not None:
-        sections = frozenset({len(rows)})
-        shown = (_ratio(ratios[name]) for name in ("emulated", "simulated", "closed_form"))
-        rows.append(("interleaved over wave", *shown, "", "", ""))
-    columns = [
-        Column("predicted"), Column("makespan", "right"), Column("simulated", "right"),
-        Column("closed form", "right"), Column("T_RS mean", "right"), Column("simulated", "right"),
-        Column("closed form", "right"),
-    ]  # fmt: skip
-    as_kernels = [one.as_kernel_ns for one in result.cases]
-    if any(as_kernels):
-        columns.append(Column("as a kernel", "right"))
-        shown_as = [*(ABSENT if ns is None else duration(ns) for ns in as_kernels), ""]
-        rows = [(*row, cell) for row, cell in zip(rows, shown_as, strict=False)]
+    as_kernel = any(one.as_kernel_ns for one in result.cases)
+    if as_kernel:
+        columns.append(number("as a kernel", lambda one: one.as_kernel_ns, duration))
     notes = [
         f"from platform {result.request.platform.name}; in brackets how far a prediction is above what ran",
         "closed form: the steady state, of bursts that stay aligned; CTAs of a finite run drift apart",
@@ -105,90 +86,95 @@ def _predictions(result: EmulationResult) -> TableData:
     ]
     if result.request.completion_coupled:
         notes.append(
-            f"equation 17 with {latency_words()}; it leaves out that a run of bursts begins with free "
+            f"equation 17 with {assumed_latency()}; it leaves out that a run of bursts begins with free "
             "staging slots and a drained path"
         )
-    if any(as_kernels):
+    if as_kernel:
         notes.append(
             "a skeleton loads nothing and hands tiles over; as a kernel: simulated with operands that wait "
             "behind its stores, and no hand-over, until all stores have arrived; search compares that"
         )
     if result.device == "simulator":
         notes.append("the device is the simulator, so it has no prediction of its own to stand beside")
-    return TableData("Predicted", tuple(columns), tuple(rows), tuple(notes), sections)
+    predicted = table("Predicted", columns, result.cases, notes=notes)
+    ratios = result.interleaved_over_wave()
+    if ratios["emulated"] is None:
+        return predicted
+    shown = (_ratio(ratios[name]) for name in ("emulated", "simulated", "closed_form"))
+    last = ("interleaved over wave", *shown, *[""] * (len(columns) - 4))
+    rows = predicted.rows
+    return replace(predicted, rows=(*rows, last), sections=frozenset({len(rows)}))
 
 
 def _residuals(result: EmulationResult) -> TableData:
     """E_res of attention's tile orders."""
-    rows = tuple(
-        (
-            one.case.label,
-            *map(_difference, (one.emulated_ns, one.simulated_ns, one.closed_ns)),
-        )
-        for one in result.residuals()
+    columns: Columns[Residual] = (
+        Column("residual E_res", lambda one: one.case.label),
+        number("emulated", lambda one: one.emulated_ns, difference),
+        number("simulated", lambda one: one.simulated_ns, difference),
+        number(_residual_equation(result.request), lambda one: one.closed_ns, difference),
     )
-    columns = (
-        Column("residual E_res"), Column("emulated", "right"), Column("simulated", "right"),
-        Column(_residual_equation(result.request), "right"),
-    )  # fmt: skip
-    return TableData("Against the launch without remote stores", columns, rows)
+    return table("Against the launch without remote stores", columns, result.residuals())
 
 
 def _sweep_table(result: EmulationResult) -> TableData:
-    if result.request.compares_alone:
-        return _attention_sweep(result)
-    return _moe_sweep(result)
+    """A line a value."""
+    key = str(result.request.sweep.key if result.request.sweep else "")
+    swept: Column[_Value] = number(key, lambda value: _marked(result, value))
+    attention = result.request.compares_alone
+    notes = _notes(result) if attention else (_bracket_note(result), *_notes(result))
+    columns = _attention_columns(result) if attention else _moe_columns(result)
+    return table(_title(result), [swept, *columns], result.values(), notes=notes)
 
 
-def _moe_sweep(result: EmulationResult) -> TableData:
-    """A line a value: each schedule's time with the simulator's error; their ratio, or the waits of one."""
+def _moe_columns(result: EmulationResult) -> Iterator[Column[_Value]]:
+    """Each schedule's time with the simulator's error; their ratio, or the waits of one."""
     names = tuple(dict.fromkeys(one.case.name for one in result.cases))
-    ratio = {"wave", "interleaved"} <= set(names)
-    waits = len(names) == 1
-    predicted = _has_simulated(result)
-    rows = []
-    for value in result.values():
-        cells = [_value(result, value)]
-        for name in names:
-            one = result.of(name, value)
-            cells.append(_with_error(one) if one else ABSENT)
-        if ratio:
-            both = result.interleaved_over_wave(value)
-            cells += [_ratio(both["emulated"]), *([_ratio(both["simulated"])] if predicted else [])]
-        only = result.of(names[0], value)
-        if waits and only is not None:
-            figures = ("issue_mean_ns", "stall_ns", "dependency_wait_ns")
-            cells += [_time(only, attrgetter(figure)) for figure in figures]
-        rows.append(tuple(cells))
-    heads = [str(result.request.sweep.key if result.request.sweep else ""), *names]
-    heads += ["interleaved over wave", *(["simulated"] if predicted else [])] if ratio else []
-    heads += ["T_RS mean", "stall of an SM", "dependency wait"] if waits else []
-    columns = tuple(Column(head, "right") for head in heads)
-    return TableData(_title(result), columns, tuple(rows), (_bracket_note(result), *_notes(result)))
-
-
-def _attention_sweep(result: EmulationResult) -> TableData:
-    """A line a value: T_FA, and of each tile order E_res as emulated, simulated and by the equation."""
-    residuals = {(one.case.name, one.case.value): one for one in result.residuals()}
-    names = tuple(dict.fromkeys(name for name, _ in residuals))
-    predicted = _has_simulated(result)
-    rows = []
-    for value in result.values():
-        alone = result.of(WITHOUT_STORES, value)
-        cells = [_value(result, value), duration(alone.makespan_ns) if alone else ABSENT]
-        for name in names:
-            one: Residual | None = residuals.get((name, value))
-            shown = (one.emulated_ns, one.simulated_ns, one.closed_ns) if one else (None,) * 3
-            cells += [_difference(time_ns) for at, time_ns in enumerate(shown) if predicted or at != 1]
-            fused = result.of(name, value)
-            cells.append(duration(fused.issue_mean_ns) if fused else ABSENT)
-        rows.append(tuple(cells))
-    heads = [str(result.request.sweep.key if result.request.sweep else ""), "T_FA"]
     for name in names:
-        heads += [f"{name}: E_res", *(["simulated"] if predicted else [])]
-        heads += [_residual_equation(result.request), "T_RS mean"]
-    columns = tuple(Column(head, "right") for head in heads)
-    return TableData(_title(result), columns, tuple(rows), _notes(result))
+        yield _of(result, name, name, lambda one: _emulated(one))
+    if {"wave", "interleaved"} <= set(names):
+        for heading, key in (("interleaved over wave", "emulated"), ("simulated", "simulated")):
+            if key == "emulated" or _has_simulated(result):
+                yield number(heading, partial(_ratio_at, result, key), _ratio)
+    if len(names) == 1:
+        for column in (
+            _median("T_RS mean", "issue_mean_ns"),
+            _median("stall of an SM", "stall_ns"),
+            _median("dependency wait", "dependency_wait_ns"),
+        ):
+            yield _of(result, names[0], column.heading, column.cell)
+
+
+def _attention_columns(result: EmulationResult) -> Iterator[Column[_Value]]:
+    """T_FA, and of each tile order E_res as emulated, simulated and by the equation."""
+    residuals = {(one.case.name, one.case.value): one for one in result.residuals()}
+    yield _of(result, WITHOUT_STORES, "T_FA", lambda one: duration(one.makespan_ns))
+    for name in dict.fromkeys(name for name, _ in residuals):
+
+        def residual(heading: str, figure: str, name: str = name) -> Column[_Value]:
+            of = attrgetter(figure)
+            return number(
+                heading,
+                lambda value: of(residuals[name, value]) if (name, value) in residuals else None,
+                difference,
+            )
+
+        yield residual(f"{name}: E_res", "emulated_ns")
+        if _has_simulated(result):
+            yield residual("simulated", "simulated_ns")
+        yield residual(_residual_equation(result.request), "closed_ns")
+        yield _of(result, name, "T_RS mean", lambda one: duration(one.issue_mean_ns))
+
+
+def _of(
+    result: EmulationResult, name: str, heading: str, show: Callable[[CaseResult], str]
+) -> Column[_Value]:
+    """What is shown of one schedule at each value of a sweep."""
+    return number(heading, lambda value: result.of(name, value), show)
+
+
+def _ratio_at(result: EmulationResult, key: str, value: _Value) -> float | None:
+    return result.interleaved_over_wave(value)[key]
 
 
 def _has_simulated(result: EmulationResult) -> bool:
@@ -206,7 +192,7 @@ def _notes(result: EmulationResult) -> tuple[str, ...]:
     request, marks = result.request, result.landmarks
     notes = [f"{request.config.tile_label}; medians of {request.repeats} repeats in rotated order"]
     if request.other_gpu:
-        notes.append(other_gpu_words(request.platform, request.other_gpu))
+        notes.append(other_gpu_note(request.platform, request.other_gpu))
     if (unmeasured := unmeasured_compute(request.platform)) and request.given == GivenTimes():
         notes.append(unmeasured)
     if request.compares_alone:
@@ -227,7 +213,7 @@ def _notes(result: EmulationResult) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _value(result: EmulationResult, value: float | None) -> str:
+def _marked(result: EmulationResult, value: _Value) -> str:
     """A value of the sweep, the first one at or beyond the landmark marked."""
     sweep = result.request.sweep
     if sweep is None or value is None:
@@ -251,23 +237,16 @@ def _residual_equation(request: EmulationRequest) -> str:
     return "equation 17" if request.completion_coupled else "equations 18, 19"
 
 
-def _difference(time_ns: float | None) -> str:
-    """A difference of two times, without the noise of its last digits."""
-    return duration(None if time_ns is None else round(time_ns, 3) + 0.0)
+def _emulated(one: CaseResult) -> str:
+    return with_error(duration(one.makespan_ns), error_pct(one.simulated_makespan_ns, one.makespan_ns))
 
 
-def _time(one: CaseResult, of: Figure) -> str:
-    return duration(median_of(one.launches, of))
+def _predicted(predicted: float | None, emulated: float | None) -> str:
+    return with_error(duration(predicted), error_pct(predicted, emulated))
 
 
-def _with_error(one: CaseResult) -> str:
-    error = error_pct(one.simulated_makespan_ns, one.makespan_ns)
-    return duration(one.makespan_ns) + (f" [{signed_percent(error)}]" if error is not None else "")
-
-
-def _beside(predicted: float | None, emulated: float | None) -> str:
-    error = error_pct(predicted, emulated)
-    return duration(predicted) + (f" [{signed_percent(error)}]" if error is not None else "")
+def _closed_issue_ns(one: CaseResult) -> float | None:
+    return one.closed.issue_ns if one.closed else None
 
 
 def _ratio(value: float | None) -> str:

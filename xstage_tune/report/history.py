@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from xstage_tune.base.number_format import duration, percent
+from xstage_tune.base.number_format import count, duration, share
 from xstage_tune.report.drawing import Drawing
 from xstage_tune.report.figure import Axis, Bars, Fill, Lane, LanePanel, Panel, Plate
 from xstage_tune.report.study_case import WINNER, WINNER_COLOUR, StudyCase
-from xstage_tune.report.tables import Column, TableData
-from xstage_tune.search.result import SearchResult
+from xstage_tune.report.tables import Column, Columns, TableData, number, table
+from xstage_tune.search.result import Cut, SearchResult
 
 _CUT_STYLES: tuple[tuple[str, Fill, int | None], ...] = (
     ("infeasible", "pale", None),
@@ -33,10 +33,14 @@ def history_plate(study: StudyCase) -> Plate:
 def cuts_table(result: SearchResult) -> TableData:
     """What removed configs before they ran, with the numbers behind it."""
     total = _space_size(result)
-    rows = [(cut.reason, f"{cut.configs:,}", _share(cut.configs, total), cut.detail) for cut in result.cuts]
-    rows.append(("evaluated", f"{result.evaluations:,}", _share(result.evaluations, total), ""))
-    columns = (Column("cut"), Column("configs", "right"), Column("share", "right"), Column("numbers"))
-    return TableData(f"What removed the other {total - result.evaluations:,} configs", columns, tuple(rows))
+    columns: Columns[Cut] = (
+        Column("cut", lambda cut: cut.reason),
+        number("configs", lambda cut: cut.configs, count),
+        number("share", lambda cut: cut.configs / max(1, total), share),
+        Column("numbers", lambda cut: cut.detail),
+    )
+    rows = (*result.cuts, Cut("evaluated", result.evaluations, ""))
+    return table(f"What removed the other {total - result.evaluations:,} configs", columns, rows)
 
 
 def _history(study: StudyCase) -> Panel:
@@ -101,7 +105,3 @@ def _kind(reason: str) -> str:
 
 def _space_size(result: SearchResult) -> int:
     return result.evaluations + sum(cut.configs for cut in result.cuts)
-
-
-def _share(configs: int, total: int) -> str:
-    return percent(100.0 * configs / max(1, total), 1)

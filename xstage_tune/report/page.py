@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from xstage_tune.base.text import printable
 from xstage_tune.calibration.result import Finding
 from xstage_tune.report.figure import Figure, Plate
 from xstage_tune.report.svg import render_svg
@@ -48,6 +49,7 @@ def render_page(title: str, blocks: Sequence[Block], lead: Sequence[str] = ()) -
         "typeset": _typeset,
         "fitted": lambda table: split_columns(table, _PAGE_COLUMNS),
     }
+    templates.filters["printable"] = printable
     return templates.get_template("page.html").render(title=title, lead=lead, blocks=blocks)
 
 

@@ -12,8 +12,8 @@ from xstage_tune.report.figure import Figure, Floats
 from xstage_tune.report.page import Block, render_page
 from xstage_tune.report.profile_figure import span_figure, sweep_figure
 from xstage_tune.report.profile_tables import point_tables, profile_tables
-from xstage_tune.report.run_report import launches_table, run_table, run_words
-from xstage_tune.report.study_words import platform_words, workload_words
+from xstage_tune.report.run_report import launches_table, run_sentence, run_table
+from xstage_tune.report.sentences import platform_sentence, workload_sentence
 from xstage_tune.store.launches import StoredLaunch
 from xstage_tune.store.models import Run
 
@@ -32,10 +32,10 @@ def _lead(run: Run, result: ProfileResult) -> tuple[str, ...]:
     """What was found, in words."""
     request = result.request
     what = (
-        f"{workload_words(request.workload)} Config {request.config.label} on {result.device_name}, path "
+        f"{workload_sentence(request.workload)} Config {request.config.label} on {result.device_name}, path "
         f"{request.path}."
     )
-    answers = [run_words(run), *(_answer(point) for point in result.points[-1:])]
+    answers = [run_sentence(run), *(_answer(point) for point in result.points[-1:])]
     return what, " ".join(part for part in answers if part)
 
 
@@ -64,7 +64,7 @@ def _surely(point: PointResult) -> str:
 
 
 def _blocks(run: Run, result: ProfileResult, launches: Sequence[StoredLaunch]) -> Iterator[Block]:
-    asked = (platform_words(result.request.platform),) if result.request.predicted else ()
+    asked = (platform_sentence(result.request.platform),) if result.request.predicted else ()
     if result.request.sweep is not None:
         yield Block(
             heading="Sweep",

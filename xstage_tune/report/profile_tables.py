@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from operator import methodcaller
 
-from rich.console import Group, RenderableType
-from rich.text import Text
+from rich.console import RenderableType
 
 from xstage_tune.base.number_format import (
     ABSENT,
     byte_count,
+    count,
+    difference,
     duration,
     factor,
     percent,
     rate,
-    signed_percent,
+    share,
+    with_error,
 )
-from xstage_tune.experiments.timing.result import NO_RESIDUAL, Beside, PointResult, ProfileResult
+from xstage_tune.experiments.timing.result import NO_RESIDUAL, Compared, PointResult, ProfileResult
 from xstage_tune.families.architecture import unmeasured_compute
 from xstage_tune.families.attention_a2a.timing import (
     IMPLEMENTATIONS,
@@ -28,13 +31,14 @@ from xstage_tune.families.attention_a2a.timing import (
 )
 from xstage_tune.model.checks import NS_PER_S
 from xstage_tune.platforms.loader import is_current
-from xstage_tune.report.study_words import latency_words, other_gpu_words, workload_words
-from xstage_tune.report.tables import Column, TableData, render_table
+from xstage_tune.report.sentences import assumed_latency, other_gpu_note, workload_sentence
+from xstage_tune.report.tables import Column, Columns, TableData, number, render_report, table
 
 Shown = Callable[[float | None], str]
+_Compared = tuple[str, Compared, Shown]
 
 _TERA = 1e12
-_WORDS: dict[Implementation, str] = {
+_NAMES: dict[Implementation, str] = {
     "attention": "attention alone",
     "all-to-all": "All-to-All alone, direct stores",
     "serial-direct": "serial, direct stores of all SMs",
@@ -52,10 +56,7 @@ _SPANS: tuple[tuple[str, Callable[[SpanFigures], Distribution | None]], ...] = (
 
 def profile_report(result: ProfileResult) -> RenderableType:
     """The tables for a terminal."""
-    parts: list[RenderableType] = [Text(workload_words(result.request.workload)), Text()]
-    for table in profile_tables(result):
-        parts += [render_table(table), Text()]
-    return Group(*parts)
+    return render_report(profile_tables(result), workload_sentence(result.request.workload))
 
 
 def profile_tables(result: ProfileResult) -> tuple[TableData, ...]:
@@ -76,51 +77,41 @@ def point_tables(result: ProfileResult, point: PointResult) -> tuple[TableData, 
 
 
 def _implementations(result: ProfileResult, point: PointResult) -> TableData:
-    rows = tuple(
-        (
-            _WORDS[one],
-            duration(point.time_ns(one)),
-            _share(point.spread(one)),
-            _tflop(point.flop_per_s(one)),
-            _beyond(point, one),
-            _share(point.hiding_ratio(one)) if one in SERIAL else ABSENT,
-            factor(point.speedup(one)) if one in SERIAL else ABSENT,
-        )
-        for one in IMPLEMENTATIONS
-        if point.times_ns(one)
+    def of_serial(
+        figure: Callable[[Implementation], float | None],
+    ) -> Callable[[Implementation], float | None]:
+        return lambda one: figure(one) if one in SERIAL else None
+
+    columns: Columns[Implementation] = (
+        Column("implementation", lambda one: _NAMES[one]),
+        number("T", point.time_ns, duration),
+        number("spread", point.spread, share),
+        number("TFLOP/s", point.flop_per_s, _tflop),
+        number("beyond T_FA", lambda one: _beyond(point, one)),
+        number("H of fused", of_serial(point.hiding_ratio), share),
+        number("fused is faster", of_serial(point.speedup), factor),
     )
-    columns = (
-        Column("implementation"), Column("T", "right"), Column("spread", "right"),
-        Column("TFLOP/s", "right"), Column("beyond T_FA", "right"), Column("H of fused", "right"),
-        Column("fused is faster", "right"),
-    )  # fmt: skip
-    return TableData(_title(result), columns, rows, (*_point_notes(point), *_notes(result)))
+    timed = (one for one in IMPLEMENTATIONS if point.times_ns(one))
+    return table(_title(result), columns, timed, notes=(*_point_notes(point), *_notes(result)))
 
 
 def _predictions(result: ProfileResult, point: PointResult) -> TableData:
-    quantities: tuple[tuple[str, str, Shown], ...] = (
-        ("issue_ns", "T_RS of a tile", duration),
-        ("q_loop_ns", "G_Qloop", duration),
-        ("issue_overhead_ns", "dt(M)", _difference),
-        ("converged_tokens", "M*_ub, tokens", _tokens),
-        ("residual_ns", "E_res", _difference),
-        ("hiding_ratio", "H", _share),
-    )
     found = point.compared()
-    rows = tuple(
-        (
-            words,
-            shown(found[key].measured),
-            _beside(found[key], found[key].closed_form, shown),
-            _beside(found[key], found[key].simulated, shown),
-            shown(found[key].completion_coupled),
-        )
-        for key, words, shown in quantities
+    quantities: tuple[_Compared, ...] = (
+        ("T_RS of a tile", found["issue_ns"], duration),
+        ("G_Qloop", found["q_loop_ns"], duration),
+        ("dt(M)", found["issue_overhead_ns"], difference),
+        ("M*_ub, tokens", found["converged_tokens"], _tokens),
+        ("E_res", found["residual_ns"], difference),
+        ("H", found["hiding_ratio"], share),
     )
-    columns = (
-        Column("predicted"), Column("measured", "right"), Column("closed form", "right"),
-        Column("simulated", "right"), Column("completion-coupled", "right"),
-    )  # fmt: skip
+    columns: Columns[_Compared] = (
+        Column("predicted", lambda row: row[0]),
+        number("measured", lambda row: row[2](row[1].measured)),
+        number("closed form", lambda row: _predicted(row[1], row[1].closed_form, row[2])),
+        number("simulated", lambda row: _predicted(row[1], row[1].simulated, row[2])),
+        number("completion-coupled", lambda row: row[2](row[1].completion_coupled)),
+    )
     assert point.prediction is not None
     notes = (
         f"in this tile order the stores of the last round drain in "
@@ -130,116 +121,100 @@ def _predictions(result: ProfileResult, point: PointResult) -> TableData:
         "the measured sigma; H: against direct stores",
         _coupled_note(),
     )
-    return TableData("Predicted", columns, rows, notes)
+    return table("Predicted", columns, quantities, notes=notes)
 
 
 def _span_table(point: PointResult) -> TableData:
-    rows = []
-    for one, figures in point.spans.items():
-        for name, of in _SPANS:
-            found = of(figures)
-            if found is None:
-                continue
-            times = (found.mean_ns, found.p50_ns, found.p90_ns, found.p99_ns, found.max_ns)
-            rows.append((_WORDS[one], name, f"{found.count:,}", *map(duration, times)))
-    columns = (
-        Column("spans of"), Column("what"), Column("spans", "right"), Column("mean", "right"),
-        Column("p50", "right"), Column("p90", "right"), Column("p99", "right"), Column("max", "right"),
-    )  # fmt: skip
-    dropped = sum(figures.dropped for figures in point.spans.values())
+    rows = [
+        (_NAMES[one], name, found)
+        for one, figures in point.spans.items()
+        for name, of in _SPANS
+        if (found := of(figures)) is not None
+    ]
+    columns: Columns[tuple[str, str, Distribution]] = (
+        Column("spans of", lambda row: row[0]),
+        Column("what", lambda row: row[1]),
+        number("spans", lambda row: row[2].count, count),
+        number("mean", lambda row: row[2].mean_ns, duration),
+        number("p50", lambda row: row[2].p50_ns, duration),
+        number("p90", lambda row: row[2].p90_ns, duration),
+        number("p99", lambda row: row[2].p99_ns, duration),
+        number("max", lambda row: row[2].max_ns, duration),
+    )
     notes = ["of recording builds, on a rested GPU; T_RS of fused: of tiles with remote rows"]
-    if dropped:
+    if dropped := sum(figures.dropped for figures in point.spans.values()):
         notes.append(f"{dropped:,} spans found no room in shared memory")
-    return TableData("Spans", columns, tuple(rows), tuple(notes))
+    return table("Spans", columns, rows, notes=notes)
 
 
 def _recording_tables(points: Sequence[PointResult]) -> Iterator[TableData]:
     """What it costs to record the spans, a line a value; none of a run that did not time it."""
     if not any(point.times_ns(recording) for point in points for recording in RECORDING.values()):
         return
-    rows = tuple(
-        (
-            str(point.case.tokens),
-            *(
-                cell
-                for one, recording in RECORDING.items()
-                for cell in (
-                    duration(point.time_ns(recording)),
-                    _beyond(point, recording),
-                    _share(point.recording_overhead(one)),
-                )
-            ),
-        )
-        for point in points
-    )
-    columns = (
-        Column("tokens", "right"),
-        Column("attention, recording", "right"), Column("overhead", "right"), Column("of it", "right"),
-        Column("fused, recording", "right"), Column("overhead", "right"), Column("of it", "right"),
-    )  # fmt: skip
+    columns: list[Column[PointResult]] = [number("tokens", lambda point: point.case.tokens)]
+    for one, recording in RECORDING.items():
+        columns += _recording_columns(one, recording)
     note = (
         "T of recording builds in turn with those without spans; overhead: beyond those, median of the blocks"
     )
-    yield TableData("What recording spans costs", columns, rows, (note,))
+    yield table("What recording spans costs", columns, points, notes=(note,))
+
+
+def _recording_columns(one: Implementation, recording: Implementation) -> Iterator[Column[PointResult]]:
+    yield number(f"{one}, recording", lambda point: point.time_ns(recording), duration)
+    yield number("overhead", lambda point: _beyond(point, recording))
+    yield number("of it", lambda point: point.recording_overhead(one), share)
 
 
 def _sweep_table(result: ProfileResult) -> TableData:
-    rows = tuple(tuple(_sweep_row(result, point)) for point in result.points)
-    columns = [
-        Column("tokens", "right"), Column("T_FA", "right"), Column("TFLOP/s", "right"),
-        Column("T_fused", "right"), Column("E_res", "right"), Column("of T_FA", "right"),
-        Column("on the sender", "right"),
-    ]  # fmt: skip
+    def residual(point: PointResult) -> Compared:
+        return point.compared()["residual_ns"]
+
+    def issue(point: PointResult) -> Compared:
+        return point.compared()["issue_ns"]
+
+    columns: list[Column[PointResult]] = [
+        number("tokens", lambda point: _marked(result, point)),
+        number("T_FA", lambda point: point.time_ns("attention"), duration),
+        number("TFLOP/s", lambda point: point.flop_per_s("attention"), _tflop),
+        number("T_fused", lambda point: point.time_ns("fused"), duration),
+        number("E_res", lambda point: _beyond(point, "fused")),
+        number("of T_FA", lambda point: point.residual_of_attention(), share),
+        number("on the sender", lambda point: point.sender_residual_ns(), difference),
+    ]
     if result.request.predicted:
-        columns += [Column(head, "right") for head in ("closed form", "simulated", "completion-coupled")]
-    columns.append(Column("T_RS", "right"))
+        columns += [
+            number("closed form", lambda point: residual(point).closed_form, difference),
+            number("simulated", lambda point: residual(point).simulated, difference),
+            number("completion-coupled", lambda point: residual(point).completion_coupled, difference),
+        ]
+    columns.append(number("T_RS", lambda point: issue(point).measured, duration))
     if result.request.predicted:
-        columns.append(Column("closed form", "right"))
-    return TableData(_title(result), tuple(columns), rows, (*_sweep_notes(result), *_notes(result)))
+        closed: Column[PointResult] = number(
+            "closed form", lambda point: _predicted(issue(point), issue(point).closed_form, duration)
+        )
+        columns.append(closed)
+    return table(_title(result), columns, result.points, notes=(*_sweep_notes(result), *_notes(result)))
 
 
 def _serial_table(result: ProfileResult) -> TableData:
     """Fused beside each serial version."""
-    rows = tuple(
-        (
-            _value(result, point),
-            *(_share(point.hiding_ratio(one)) for one in SERIAL),
-            *(factor(point.speedup(one)) for one in SERIAL),
-        )
-        for point in result.points
-    )
-    names = [one.removeprefix("serial-") for one in SERIAL]
-    columns = (
-        Column("tokens", "right"),
-        *(Column(f"H, {name}", "right") for name in names),
-        *(Column(f"over {name}", "right") for name in names),
-    )
+    columns: list[Column[PointResult]] = [
+        number("tokens", lambda point: _marked(result, point)),
+        *(number(f"H, {_serial_name(one)}", methodcaller("hiding_ratio", one), share) for one in SERIAL),
+        *(number(f"over {_serial_name(one)}", methodcaller("speedup", one), factor) for one in SERIAL),
+    ]
     notes = (
         "H: hiding ratio (equation 21), of differences; over: speedup of fused over the serial version, of T",
     )
-    return TableData("Beside the serial versions", columns, rows, notes)
+    return table("Beside the serial versions", columns, result.points, notes=notes)
 
 
-def _sweep_row(result: ProfileResult, point: PointResult) -> Iterator[str]:
-    found = point.compared()
-    residual, issue = found["residual_ns"], found["issue_ns"]
-    yield _value(result, point)
-    yield duration(point.time_ns("attention"))
-    yield _tflop(point.flop_per_s("attention"))
-    yield duration(point.time_ns("fused"))
-    yield _beyond(point, "fused")
-    yield _share(point.residual_of_attention())
-    yield _difference(point.sender_residual_ns())
-    if result.request.predicted:
-        yield _difference(residual.closed_form)
-        yield _difference(residual.simulated)
-        yield _difference(residual.completion_coupled)
-    yield duration(issue.measured)
-    if result.request.predicted:
-        yield _beside(issue, issue.closed_form, duration)
+def _serial_name(one: Implementation) -> str:
+    return one.removeprefix("serial-")
 
 
-def _value(result: ProfileResult, point: PointResult) -> str:
+def _marked(result: ProfileResult, point: PointResult) -> str:
     """Tokens of a point, the first one at or beyond M*_ub marked."""
     tokens, converged = point.case.tokens, converged_tokens(result)
     beyond = [
@@ -258,7 +233,7 @@ def converged_tokens(result: ProfileResult) -> float | None:
 
 
 def _coupled_note() -> str:
-    return f"completion-coupled: equation 17 with {latency_words()}"
+    return f"completion-coupled: equation 17 with {assumed_latency()}"
 
 
 def _platform_note(result: ProfileResult) -> str:
@@ -306,7 +281,7 @@ def _point_notes(point: PointResult) -> Iterator[str]:
     if sender_ns is not None and alone_ns:
         share = percent(100 * sender_ns / alone_ns, 1)
         yield (
-            f"on the sender, until its last store is issued, fused takes {_difference(sender_ns)} longer "
+            f"on the sender, until its last store is issued, fused takes {difference(sender_ns)} longer "
             f"than the attention alone, {share} of T_FA (one recorded launch of either, GPU rested)"
         )
     check = point.checks.get("attention")
@@ -319,7 +294,7 @@ def _notes(result: ProfileResult) -> Iterator[str]:
     request = result.request
     yield f"{request.config.label}; launches back to back in CUDA graphs, until all stores have drained"
     if request.other_gpu:
-        yield other_gpu_words(request.platform, request.other_gpu)
+        yield other_gpu_note(request.platform, request.other_gpu)
     counts = [len(point.beyond_ns("fused")) for point in result.points] or [0]
     fewest, most = min(counts), max(counts)
     made = f"{fewest}" if fewest == most else f"{fewest} to {most}"
@@ -346,20 +321,14 @@ def _title(result: ProfileResult) -> str:
     return f"{result.request.workload.name}, {result.device}: path {result.request.path}"
 
 
-def _beside(one: Beside, predicted: float | None, shown: Shown) -> str:
-    error = one.error_pct(predicted)
-    return shown(predicted) + (f" [{signed_percent(error)}]" if error is not None else "")
+def _predicted(one: Compared, predicted: float | None, shown: Shown) -> str:
+    return with_error(shown(predicted), one.error_pct(predicted))
 
 
 def _beyond(point: PointResult, implementation: Implementation) -> str:
     """What an implementation takes beyond its reference, with its interval."""
     interval = _interval(point.residual_ci95_ns(implementation))
-    return _difference(point.residual_ns(implementation)) + interval
-
-
-def _difference(time_ns: float | None) -> str:
-    """A difference of two times, without the noise of its last digits."""
-    return duration(None if time_ns is None else round(time_ns, 3) + 0.0)
+    return difference(point.residual_ns(implementation)) + interval
 
 
 def _interval(ci95_ns: tuple[float, float] | None) -> str:
@@ -371,12 +340,8 @@ def _interval(ci95_ns: tuple[float, float] | None) -> str:
     return " [" + ", ".join(f"{bound / 1e3:.{decimals}f}" for bound in ci95_ns) + "]"
 
 
-def _share(value: float | None) -> str:
-    return ABSENT if value is None else percent(100 * value, 1)
-
-
-def _tflop(flop_per_s: float | None) -> str:
-    return ABSENT if flop_per_s is None else f"{flop_per_s / _TERA:.1f}"
+def _tflop(flop_per_s: float) -> str:
+    return f"{flop_per_s / _TERA:.1f}"
 
 
 def _tokens(value: float | None) -> str:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Sequence
+from operator import itemgetter
 
-from xstage_tune.base.number_format import byte_count, percent, rate
+from xstage_tune.base.number_format import byte_count, count, percent, rate
 from xstage_tune.calibration.result import CalibrationResult
+from xstage_tune.launches.device import LaunchInfo
 from xstage_tune.platforms.schema import PlatformProfile
 from xstage_tune.report.html import calibration_blocks
 from xstage_tune.report.page import Block, render_page
-from xstage_tune.report.tables import Column, TableData
+from xstage_tune.report.tables import Column, Columns, TableData, number, pairs, table
 from xstage_tune.store.launches import StoredLaunch
 from xstage_tune.store.models import Run
 
@@ -48,7 +50,7 @@ def _lead(run: Run, platform: PlatformProfile) -> tuple[str, ...]:
     return (found, checked)
 
 
-def run_words(run: Run) -> str:
+def run_sentence(run: Run) -> str:
     """Which run it was, and how it ended where it did not finish."""
     if run.status == "finished":
         return f"Run {run.id}."
@@ -68,24 +70,24 @@ def run_table(run: Run, launches: Sequence[StoredLaunch]) -> TableData:
         ("host", f"{run.host}, {run.environment.system}"),
         ("verified", verified),
     )
-    return TableData("Run", (Column("what"), Column("value")), rows)
+    return pairs("Run", rows)
 
 
 def launches_table(launches: Sequence[StoredLaunch]) -> TableData:
     """How many launches of each kernel, with what the compiler and the clocks said of them."""
-    counts: Counter[tuple[str, ...]] = Counter()
-    throttled: Counter[tuple[str, ...]] = Counter()
+    kinds: dict[tuple[str, ...], list[LaunchInfo]] = defaultdict(list)
     for launch in launches:
         info = launch.info
-        key = (
-            launch.mode, launch.path, launch.flavour, info.kernel, str(info.registers),
-            f"{info.spill_bytes} B",
-        )  # fmt: skip
-        counts[key] += 1
-        throttled[key] += info.throttled
-    columns = (
-        Column("mode"), Column("path"), Column("stores"), Column("kernel"), Column("registers", "right"),
-        Column("spills", "right"), Column("launches", "right"), Column("throttled", "right"),
-    )  # fmt: skip
-    rows = tuple((*key, f"{count:,}", f"{throttled[key]:,}") for key, count in sorted(counts.items()))
-    return TableData("Launches", columns, rows)
+        key = (launch.mode, launch.path, launch.flavour, info.kernel)
+        kinds[*key, str(info.registers), f"{info.spill_bytes} B"].append(info)
+    columns: Columns[tuple[tuple[str, ...], list[LaunchInfo]]] = (
+        Column("mode", lambda kind: kind[0][0]),
+        Column("path", lambda kind: kind[0][1]),
+        Column("stores", lambda kind: kind[0][2]),
+        Column("kernel", lambda kind: kind[0][3]),
+        number("registers", lambda kind: kind[0][4]),
+        number("spills", lambda kind: kind[0][5]),
+        number("launches", lambda kind: len(kind[1]), count),
+        number("throttled", lambda kind: sum(info.throttled for info in kind[1]), count),
+    )
+    return table("Launches", columns, sorted(kinds.items(), key=itemgetter(0)))

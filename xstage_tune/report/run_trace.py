@@ -16,10 +16,10 @@ from xstage_tune.families.attention_a2a.timing import ATTENTIONS
 from xstage_tune.families.kernel_launch import OTHER_GPU
 from xstage_tune.launches.bursts import BURSTS
 from xstage_tune.launches.skeletons import SKELETONS
+from xstage_tune.report.sentences import platform_marks
 from xstage_tune.report.simulated import Simulations
 from xstage_tune.report.span_names import TileKinds
 from xstage_tune.report.study_case import StudyCase
-from xstage_tune.report.study_words import platform_marks
 from xstage_tune.report.trace_file import Counter, TracedLaunch
 from xstage_tune.simulator.traces import occupancy, pipeline_spans
 from xstage_tune.store.facade import Store

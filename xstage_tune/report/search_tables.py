@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
-from rich.console import Group, RenderableType
-from rich.text import Text
+from rich.console import RenderableType
 
-from xstage_tune.base.number_format import duration, factor, percent
-from xstage_tune.report.tables import Column, TableData, render_table
-from xstage_tune.search.result import Outcome, SearchResult
+from xstage_tune.base.number_format import count, duration, factor, percent
+from xstage_tune.report.tables import Column, Columns, TableData, number, render_report, table
+from xstage_tune.search.evaluation import FailureGroup
+from xstage_tune.search.result import Cut, Outcome, SearchResult
 from xstage_tune.search.suite import Ratios, SuiteResult, SuiteRow
 
 _MOST_TIES = 5
@@ -17,79 +18,68 @@ _MOST_TIES = 5
 
 def search_report(result: SearchResult) -> RenderableType:
     """The answer beside the baselines and the bound, and what was cut."""
-    tables = [_outcomes(result), *([_failures(result)] if result.failures else []), _cuts(result)]
-    return Group(*(part for table in tables for part in (render_table(table), Text())))
+    return render_report(
+        [_outcomes(result), *([_failures(result)] if result.failures else []), _cuts(result)]
+    )
 
 
 def suite_report(result: SuiteResult) -> RenderableType:
     """One line a model, the summary of all, and the study of each configuration."""
-    tables = (_models(result), _summary(result), _studies(result))
-    return Group(*(part for table in tables for part in (render_table(table), Text())))
+    return render_report((_models(result), _summary(result), _studies(result)))
 
 
 def _studies(result: SuiteResult) -> TableData:
-    columns = (
-        Column("workload"), Column("precision"), Column("routing"), Column("tokens a rank", "right"),
-        Column("tuned", "right"), Column("study"),
-    )  # fmt: skip
-    rows = (
-        (
-            row.workload,
-            row.precision,
-            row.routing,
-            f"{row.tokens_per_rank:,}",
-            duration(row.tuned_ns),
-            row.study_id,
-        )
-        for row in result.rows
+    columns: Columns[SuiteRow] = (
+        Column("workload", lambda row: row.workload),
+        Column("precision", lambda row: row.precision),
+        Column("routing", lambda row: row.routing),
+        number("tokens a rank", lambda row: row.tokens_per_rank, count),
+        number("tuned", lambda row: row.tuned_ns, duration),
+        Column("study", lambda row: row.study_id),
     )
     notes = (f"xstage-tune export --suite {result.suite_id} -o FOLDER writes them all",)
-    return TableData(f"Studies of suite {result.suite_id}", columns, tuple(rows), notes)
+    return table(f"Studies of suite {result.suite_id}", columns, result.rows, notes=notes)
 
 
 def _outcomes(result: SearchResult) -> TableData:
-    versus = "default" if result.default else "heuristics"
-    names = [result.objective, "repeats"] + ([] if result.objective == "latency" else ["latency"])
-    columns = (
-        Column("config"),
-        Column("what"),
-        *(Column(name, "right") for name in (*names, f"{versus} over it")),
-    )
-    rows = [_outcome_row(result.best, _answer_words(result), result)]
-    if result.default and result.default.config != result.best.config:
-        rows.append(_outcome_row(result.default, "default", result))
-    rows += [_outcome_row(outcome, name, result) for name, outcome in result.heuristics.items()]
+    """The answer, then what it had to beat, then what cannot be told from it."""
+    best, default, baseline = result.best, result.default, result.baseline
+    rows = [(best, _answer_kind(result))]
+    if default and default.config != best.config:
+        rows.append((default, "default"))
+    rows += [(outcome, name) for name, outcome in result.heuristics.items()]
     sections = {1, len(rows)}
-    rows += [_outcome_row(outcome, "tie", result) for outcome in result.ties[:_MOST_TIES]]
-    return TableData(
-        f"{result.workload} on {result.platform}, {result.device}, by {result.objective}",
-        columns,
-        tuple(rows),
-        tuple(_notes(result)),
-        frozenset(sections),
+    rows += [(outcome, "tie") for outcome in result.ties[:_MOST_TIES]]
+
+    def over(outcome: Outcome) -> float | None:
+        known = baseline is not None and outcome.objective_ns > 0
+        return baseline.objective_ns / outcome.objective_ns if baseline is not None and known else None
+
+    latency: Column[_Named] = number("latency", lambda row: row[0].latency_ns, duration)
+    columns: Columns[_Named] = (
+        Column("config", lambda row: row[0].config.label),
+        Column("what", lambda row: row[1]),
+        number(result.objective, lambda row: row[0].objective_ns, duration),
+        number("repeats", lambda row: row[0].samples_ns, _range),
+        *([] if result.objective == "latency" else [latency]),
+        number(f"{'default' if default else 'heuristics'} over it", lambda row: over(row[0]), factor),
     )
+    title = f"{result.workload} on {result.platform}, {result.device}, by {result.objective}"
+    return table(title, columns, rows, notes=_notes(result), sections=sections)
 
 
-def _answer_words(result: SearchResult) -> str:
+_Named = tuple[Outcome, str]
+
+
+def _range(samples_ns: Sequence[float]) -> str:
+    return f"{duration(min(samples_ns))} to {duration(max(samples_ns))}"
+
+
+def _answer_kind(result: SearchResult) -> str:
     if result.beats_baseline:
         return "best, tuned"
     name = "default" if result.default else "best heuristic"
     return f"best, the {name}: nothing surely beats it"
-
-
-def _outcome_row(outcome: Outcome, what: str, result: SearchResult) -> tuple[str, ...]:
-    low, high = min(outcome.samples_ns), max(outcome.samples_ns)
-    latency = () if result.objective == "latency" else (duration(outcome.latency_ns),)
-    baseline = result.baseline
-    over = baseline.objective_ns / outcome.objective_ns if baseline and outcome.objective_ns > 0 else None
-    return (
-        outcome.config.label,
-        what,
-        duration(outcome.objective_ns),
-        f"{duration(low)} to {duration(high)}",
-        *latency,
-        factor(over),
-    )
 
 
 def _notes(result: SearchResult) -> Iterator[str]:
@@ -119,66 +109,65 @@ def _notes(result: SearchResult) -> Iterator[str]:
 
 
 def _failures(result: SearchResult) -> TableData:
-    rows = tuple((f"{group.configs:,}", group.reason, group.example) for group in result.failures)
-    columns = (Column("failed", "right"), Column("because"), Column("first such config"))
-    return TableData("Configs that failed", columns, rows)
+    columns: Columns[FailureGroup] = (
+        number("failed", lambda group: group.configs, count),
+        Column("because", lambda group: group.reason),
+        Column("first such config", lambda group: group.example),
+    )
+    return table("Configs that failed", columns, result.failures)
 
 
 def _cuts(result: SearchResult) -> TableData:
-    rows = tuple((cut.reason, f"{cut.configs:,}", cut.detail) for cut in result.cuts)
-    columns = (Column("not evaluated"), Column("configs", "right"), Column("because"))
-    return TableData("Configs that were cut", columns, rows)
+    columns: Columns[Cut] = (
+        Column("not evaluated", lambda cut: cut.reason),
+        number("configs", lambda cut: cut.configs, count),
+        Column("because", lambda cut: cut.detail),
+    )
+    return table("Configs that were cut", columns, result.cuts)
 
 
 def _models(result: SuiteResult) -> TableData:
-    columns = (
-        Column("model"), Column("configurations", "right"), Column("int. over wave", "right"),
-        Column("least", "right"), Column("most", "right"), Column("tuned over wave", "right"),
-        Column("tuned over heuristics", "right"),
-    )  # fmt: skip
-    rows = []
-    for model in dict.fromkeys(row.model for row in result.rows):
-        of_model = [row for row in result.rows if row.model == model]
-        rows.append(_model_row(model, of_model))
-    return TableData(f"{result.suite} on {result.platform}, {result.device}", columns, tuple(rows))
+    models = {
+        model: [row for row in result.rows if row.model == model]
+        for model in dict.fromkeys(row.model for row in result.rows)
+    }
 
+    def ratios(of: Callable[[SuiteRow], float | None], model: str) -> Ratios:
+        return Ratios.of([of(row) for row in models[model]])
 
-def _model_row(model: str, rows: list[SuiteRow]) -> tuple[str, ...]:
-    interleaved = Ratios.of([row.interleaved_over_wave for row in rows])
-    tuned = Ratios.of([row.tuned_over_wave for row in rows])
-    heuristics = Ratios.of([row.tuned_over_heuristics for row in rows])
-    return (
-        model,
-        str(len(rows)),
-        factor(interleaved.geomean),
-        factor(interleaved.min),
-        factor(interleaved.max),
-        factor(tuned.geomean),
-        factor(heuristics.geomean),
+    interleaved = partial(ratios, lambda row: row.interleaved_over_wave)
+    tuned = partial(ratios, lambda row: row.tuned_over_wave)
+    heuristics = partial(ratios, lambda row: row.tuned_over_heuristics)
+    columns: Columns[str] = (
+        Column("model", str),
+        number("configurations", lambda model: len(models[model])),
+        number("int. over wave", lambda model: interleaved(model).geomean, factor),
+        number("least", lambda model: interleaved(model).min, factor),
+        number("most", lambda model: interleaved(model).max, factor),
+        number("tuned over wave", lambda model: tuned(model).geomean, factor),
+        number("tuned over heuristics", lambda model: heuristics(model).geomean, factor),
     )
+    return table(f"{result.suite} on {result.platform}, {result.device}", columns, models)
 
 
 def _summary(result: SuiteResult) -> TableData:
-    columns = (
-        Column("over all"), Column("geomean", "right"), Column("median", "right"),
-        Column("most", "right"), Column("least", "right"), Column("published", "left"),
-    )  # fmt: skip
     published = "geomean 1.18x, median 1.17x, most 1.62x, least 0.94x"
-    rows = [
+    columns: Columns[tuple[str, Ratios, str]] = (
+        Column("over all", lambda row: row[0]),
+        number("geomean", lambda row: row[1].geomean, factor),
+        number("median", lambda row: row[1].median, factor),
+        number("most", lambda row: row[1].max, factor),
+        number("least", lambda row: row[1].min, factor),
+        Column("published", lambda row: row[2]),
+    )
+    rows = (
         ("interleaved over wave", result.interleaved_over_wave, published),
         ("tuned over wave", result.tuned_over_wave, ""),
         ("tuned over today's heuristics", result.tuned_over_heuristics, ""),
-    ]
-    return TableData(
-        "Summary",
-        columns,
-        tuple(
-            (name, factor(r.geomean), factor(r.median), factor(r.max), factor(r.min), note)
-            for name, r, note in rows
-        ),
-        (
-            "interleaved: the default's tiles with a lead of two D_knee and a margin",
-            f"{result.evaluations} evaluations for the tuned configs",
-            "assumed, since not published: the three sizes, the law of the skew, DiT-MoE's shape",
-        ),
     )
+    notes = (
+        "interleaved: the default's tiles with a lead of two D_knee and a margin",
+        f"{result.evaluations} evaluations for the tuned configs",
+        "assumed, since not published: the three sizes, the law of the skew, DiT-MoE's shape",
+    )
+    return table("Summary", columns, rows, notes=notes)

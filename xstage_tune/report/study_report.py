@@ -22,16 +22,16 @@ from xstage_tune.report.residual import (
     residual_plate,
     simulated_residuals,
 )
+from xstage_tune.report.sentences import (
+    answer_sentence,
+    platform_marks,
+    platform_sentence,
+    search_sentence,
+    verdict_sentence,
+    workload_sentence,
+)
 from xstage_tune.report.simulated import Case, Simulations
 from xstage_tune.report.study_case import StudyCase
-from xstage_tune.report.study_words import (
-    answer_words,
-    platform_marks,
-    platform_words,
-    search_words,
-    verdict_words,
-    workload_words,
-)
 from xstage_tune.report.timeline import activity_plate, timeline_plate
 
 
@@ -45,7 +45,7 @@ def render_study(study: StudyCase) -> str:
     if study.result.unfinished:
         title = f"{title} (unfinished)"
     marks = platform_marks(study.platform, study.result.device.partition(OTHER_GPU)[2])
-    lead = (answer_words(study), search_words(study), *marks)
+    lead = (answer_sentence(study), search_sentence(study), *marks)
     return render_page(title, tuple(_blocks(study)), lead)
 
 
@@ -77,7 +77,7 @@ def _pair(study: StudyCase, simulations: Simulations, cases: Sequence[Case]) -> 
 
 
 def _design_test(study: StudyCase) -> Block:
-    asked = (workload_words(study.workload), platform_words(study.platform))
+    asked = (workload_sentence(study.workload), platform_sentence(study.platform))
     if not study.workload.stores_remotely:
         nothing = "Nothing leaves the GPU, so there is no drain to wait for and no design test to make."
         return Block(heading="Will it stall?", paragraphs=(*asked, nothing))
@@ -89,13 +89,13 @@ def _design_test(study: StudyCase) -> Block:
     shown = [default] if default is answer else [default, answer]
     return Block(
         heading="Will it stall?",
-        paragraphs=(*asked, *(verdict_words(point.audit, point.chosen.title) for point in shown)),
+        paragraphs=(*asked, *(verdict_sentence(point.audit, point.chosen.title) for point in shown)),
         figure=operating_plate(points),
         caption=(
             "Each config at its gap and burst on the law of the calibrated platform. Left of G* remote "
             "stores are issued faster than they drain, and the issue role waits; from G* on issue is back at "
             "T0. Dashed: an issuer that waits until its stores are visible pays V/R in every period."
-            f"{_beside_words(points)}"
+            f"{_stored_by_others_note(points)}"
         ),
         tables=tuple(
             replace(verdict_table(point.audit), title=f"Design test: {point.chosen.title}") for point in shown
@@ -103,7 +103,7 @@ def _design_test(study: StudyCase) -> Block:
     )
 
 
-def _beside_words(points: Sequence[OperatingPoint]) -> str:
+def _stored_by_others_note(points: Sequence[OperatingPoint]) -> str:
     """Of the configs whose stores others issue."""
     names = [point.label for point in points if point.chosen.hands_stores_over]
     if not names:
@@ -147,12 +147,12 @@ def _activity(pair: tuple[Case, Case]) -> Block:
         figure=activity_plate(pair),
         caption=(
             f"Whole launches on one time axis, until all stores have drained: {duration(left.run.end_ns)} "
-            f"under {left.label}, {duration(right.run.end_ns)} under {right.label}. {_full_words(pair)}"
+            f"under {left.label}, {duration(right.run.end_ns)} under {right.label}. {_full_sentence(pair)}"
         ),
     )
 
 
-def _full_words(pair: tuple[Case, Case]) -> str:
+def _full_sentence(pair: tuple[Case, Case]) -> str:
     """Whose queue is at its capacity, and what that does."""
     shares = [(percent(100 * case.queue_full(), 1), case.label) for case in pair]
     full = [f"{share} of the time under {label}" for share, label in shares if share != percent(0.0, 1)]
@@ -170,13 +170,13 @@ def _distributions(cases: Sequence[Case]) -> Block:
         figure=distribution_plate(cases),
         caption=(
             "(a) How long the remote stores of a tile occupy the issue role: a curve that rises at once is "
-            f"free of backpressure. {_handed_over_words(cases)}(b) What of it reaches the Tensor Cores, by "
+            f"free of backpressure. {_handed_over_note(cases)}(b) What of it reaches the Tensor Cores, by "
             "how long they wait."
         ),
     )
 
 
-def _handed_over_words(cases: Sequence[Case]) -> str:
+def _handed_over_note(cases: Sequence[Case]) -> str:
     names = [case.label for case in cases if case.chosen.hands_stores_over]
     return f"Of {' and '.join(names)} it is the staging: others store the tile. " if names else ""
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from xml.etree import ElementTree as Xml
 
+from xstage_tune.base.text import printable
 from xstage_tune.report.figure import Figure, LanePanel, Panel, Plate
 from xstage_tune.report.svg_elements import add, stylesheet, write
 from xstage_tune.report.svg_lanes import draw_lanes, labels_width, lanes_height
@@ -60,6 +61,8 @@ def render_svg(figure: Figure | Plate) -> str:
     height = f"{top - _GUTTER + _OUTER:g}"
     page.set("height", height)
     root.attrib |= {"viewBox": f"0 0 {_WIDTH:g} {height}", "width": f"{_WIDTH:g}", "height": height}
+    for node in root.iter():
+        node.text = node.text and printable(node.text)
     return Xml.tostring(root, encoding="unicode") + "\n"
 
 

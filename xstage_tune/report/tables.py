@@ -1,16 +1,21 @@
-"""Tables as data, for the terminal and for HTML alike, and their terminal rendering."""
+"""Tables from declared columns, as data that pages show too, and how terminals and pipes show them."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from itertools import pairwise
+from operator import itemgetter
+from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 from rich import box
-from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.table import Table
 from rich.text import Text
+
+from xstage_tune.base.number_format import ABSENT
+from xstage_tune.base.text import printable
 
 #: Columns of output that goes to a file or a pipe: wider than any line, so that a row is one.
 PIPE_WIDTH = 10_000
@@ -19,27 +24,106 @@ _TEXT_PART = 3  # a column of text is folded to no less than this part of the te
 #: Where a line may break: not between a number and its unit.
 _BREAK = re.compile(r"(?<!\d)\s+|\s+(?![A-Za-z])")
 
+Align = Literal["left", "right"]
+Row = TypeVar("Row")
+
 
 @dataclass(frozen=True, slots=True)
-class Column:
-    """A column's heading and the side its cells are aligned to."""
+class Column(Generic[Row]):
+    """A declared column: its heading, a row's value, how that is shown with its unit, and on which side."""
 
     heading: str
-    align: Literal["left", "right"] = "left"
+    of: Callable[[Row], Any]
+    show: Callable[[Any], str] = str
+    align: Align = "left"
+
+    def cell(self, row: Row) -> str:
+        """The shown value of ``row``; :data:`ABSENT` where it has none."""
+        value = self.of(row)
+        return ABSENT if value is None else self.show(value)
+
+
+Columns: TypeAlias = Sequence[Column[Row]]
+
+
+def number(heading: str, of: Callable[[Row], Any], show: Callable[[Any], str] = str) -> Column[Row]:
+    """A column of figures, whose digits stand below each other."""
+    return Column(heading, of, show, "right")
+
+
+@dataclass(frozen=True, slots=True)
+class Heading:
+    """A column's heading and the side its cells are aligned to."""
+
+    text: str
+    align: Align = "left"
 
 
 @dataclass(frozen=True, slots=True)
 class TableData:
     """A table of finished text; ``rows`` are ``[n][len(columns)]``. ``notes`` are lines below it.
 
-    A new ``section`` starts before each row index listed in it.
+    A new ``section`` starts before each row index listed in it. All text is made printable here, wherever it
+    is from: what renders a table need not look at it.
     """
 
     title: str
-    columns: tuple[Column, ...]
+    columns: tuple[Heading, ...]
     rows: tuple[tuple[str, ...], ...]
     notes: tuple[str, ...] = ()
     sections: frozenset[int] = frozenset()
+
+    def __post_init__(self) -> None:
+        columns = tuple(Heading(printable(column.text), column.align) for column in self.columns)
+        object.__setattr__(self, "title", printable(self.title))
+        object.__setattr__(self, "columns", columns)
+        object.__setattr__(self, "rows", tuple(tuple(map(printable, row)) for row in self.rows))
+        object.__setattr__(self, "notes", tuple(map(printable, self.notes)))
+
+    def transposed(self, *, sections: Collection[int] = ()) -> TableData:
+        """With a column for each row, whose first cell heads it, and a row for each column."""
+        corner, *names = (column.text for column in self.columns)
+        heads, *cells = zip(*self.rows, strict=True)
+        columns = (Heading(corner), *(Heading(head, "right") for head in heads))
+        rows = tuple((name, *values) for name, values in zip(names, cells, strict=True))
+        return TableData(self.title, columns, rows, self.notes, frozenset(sections))
+
+
+def table(
+    title: str,
+    columns: Columns[Row],
+    rows: Iterable[Row],
+    *,
+    notes: Iterable[str] = (),
+    sections: Collection[int] = (),
+    section_of: Callable[[Row], object] | None = None,
+) -> TableData:
+    """The declared ``columns`` of ``rows``; a section begins where ``section_of`` a row changes."""
+    rows = tuple(rows)
+    if section_of is not None:
+        keys = map(section_of, rows)
+        sections = [index for index, (before, now) in enumerate(pairwise(keys), start=1) if before != now]
+    return TableData(
+        title,
+        tuple(Heading(column.heading, column.align) for column in columns),
+        tuple(tuple(column.cell(row) for column in columns) for row in rows),
+        tuple(notes),
+        frozenset(sections),
+    )
+
+
+def pairs(
+    title: str,
+    rows: Iterable[tuple[str, str]],
+    headings: tuple[str, str] = ("what", "value"),
+    *,
+    notes: Iterable[str] = (),
+    sections: Collection[int] = (),
+) -> TableData:
+    """A table of names and what they are."""
+    name, value = headings
+    columns: Columns[tuple[str, str]] = (Column(name, itemgetter(0)), Column(value, itemgetter(1)))
+    return table(title, columns, rows, notes=notes, sections=sections)
 
 
 def result_console() -> Console:
@@ -51,6 +135,19 @@ def result_console() -> Console:
     if not console.file.isatty():
         console.width = PIPE_WIDTH
     return console
+
+
+def print_tables(*tables: TableData) -> None:
+    """Write tables to stdout, one below the other."""
+    console = result_console()
+    for data in tables:
+        console.print(render_table(data))
+
+
+def render_report(tables: Iterable[TableData], lead: str = "") -> RenderableType:
+    """Tables for a console, an empty line behind each, under a ``lead`` where there is one."""
+    parts = [Text(printable(lead)), Text()] if lead else []
+    return Group(*parts, *(part for data in tables for part in (render_table(data), Text())))
 
 
 def render_table(data: TableData) -> RenderableType:
@@ -130,7 +227,7 @@ def _table(data: TableData, widths: dict[int, int], *, folded: bool = False) -> 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold")
     for column in widths:
         shown = data.columns[column]
-        table.add_column(text(shown.heading, column), justify=shown.align, overflow="fold")
+        table.add_column(text(shown.text, column), justify=shown.align, overflow="fold")
     for index, row in enumerate(data.rows):
         if index in data.sections:
             table.add_section()
@@ -165,7 +262,7 @@ def _widened(least: dict[int, int], whole: Sequence[int], width: int) -> dict[in
 
 
 def _cells(data: TableData, index: int) -> list[str]:
-    return [data.columns[index].heading, *(row[index] for row in data.rows)]
+    return [data.columns[index].text, *(row[index] for row in data.rows)]
 
 
 def _natural_widths(data: TableData) -> list[int]:

@@ -15,6 +15,7 @@ from rich.console import Console, ConsoleOptions, Group, RenderResult
 from rich.table import Table
 from rich.text import Text
 
+from xstage_tune.base.text import printable
 from xstage_tune.report.braille import Canvas
 from xstage_tune.report.figure import Figure, Fill, LegendEntry, Mark, Panel, Series
 from xstage_tune.report.scales import Scale, panel_scales
@@ -46,8 +47,8 @@ class TerminalPlot:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         columns = 2 if options.max_width >= _TWO_COLUMNS_FROM else 1
         width = min(_WIDEST_PANEL, (options.max_width - _GUTTER * (columns - 1)) // columns)
-        yield Text(self.figure.title, style="bold")
-        yield Text(self.figure.subtitle)
+        yield Text(printable(self.figure.title), style="bold")
+        yield Text(printable(self.figure.subtitle))
         for start in range(0, len(self.figure.panels), columns):
             row = self.figure.panels[start : start + columns]
             legend_rows = max(len(_legend(panel.legend, width)) for panel in row)
@@ -145,8 +146,9 @@ def _place(scale: Scale, value: float) -> float:
 
 
 def _printable(lines: list[Text], *, ascii_only: bool) -> list[Text]:
-    """``lines``, in ASCII when the console cannot print more."""
-    if ascii_only:
-        for line in lines:
+    """``lines`` without what would steer the terminal, in ASCII when the console cannot print more."""
+    for line in lines:
+        line.plain = printable(line.plain)
+        if ascii_only:
             line.plain = line.plain.translate(_ASCII)
     return lines

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from xstage_tune.base.text import printable
+
 #: Symbols as (letter, subscript).
 _SYMBOLS = {
     "T_iss": ("T", "iss"),
@@ -32,7 +34,8 @@ _TYPESET = re.compile(rf"\b(?:{_WORD})(?![A-Za-z0-9_])|(?<=[\d( ])us\b|>=|<=|\*B
 
 
 def typeset(text: str) -> list[tuple[str, bool]]:
-    """``text`` in pieces, each with whether it is a subscript."""
+    """``text`` in printable pieces, each with whether it is a subscript."""
+    text = printable(text)
     pieces = [("", False)]
 
     def append(piece: str, lowered: bool) -> None:

@@ -156,12 +156,12 @@ class StoreJournal:
 
 
 def begin_study(
-    store: Store, request: SearchRequest, space: Space, device: str, suite: Mapping[str, Any] | None = None
+    store: Store, request: SearchRequest, space: Space, device: str, suite: Mapping[str, str] | None = None
 ) -> StoreJournal:
     """Begin a study.
 
     Args:
-        suite: ``name`` and ``id`` of the suite that it is part of, and how many ``searches`` that has.
+        suite: ``name`` and ``id`` of the suite that it is part of.
 
     Raises:
         StoreError: the database failed.
@@ -263,7 +263,7 @@ def stored_result(store: Store, study_id: str = "latest") -> SearchResult:
     if not results:
         raise UsageError(
             f"study {study.id} has no result: {store.studies.state(study)}",
-            store.studies.next_step(study),
+            f"xstage-tune search --resume {study.id} goes on with it",
         )
     return result_from_keys(results[-1], f"study {study.id}")
 

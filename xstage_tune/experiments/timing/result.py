@@ -34,7 +34,7 @@ NO_RESIDUAL = 0.02
 
 
 @dataclass(frozen=True, slots=True)
-class Beside:
+class Compared:
     """A quantity as measured and as predicted, in one unit; None where there is no such figure.
 
     Args:
@@ -153,7 +153,7 @@ class PointResult:
             return None
         return float(attention.ideal_speedup(all_to_all_ns=exchange, attention_ns=alone))
 
-    def compared(self) -> dict[str, Beside]:
+    def compared(self) -> dict[str, Compared]:
         """Predicted beside measured, by quantity.
 
         ``issue_ns`` is T_RS of a tile with remote rows, the median. ``q_loop_ns`` is G_Qloop, which the model
@@ -166,19 +166,21 @@ class PointResult:
         issue, control = self._issue_ns("fused"), self._issue_ns("attention")
         overhead = None if issue is None or control is None else issue - control
         return {
-            "issue_ns": Beside(
+            "issue_ns": Compared(
                 issue, closed.issue_ns if closed else None, simulated.issue_ns if simulated else None
             ),
-            "q_loop_ns": Beside(self._q_loop_ns(), closed.q_loop_ns if closed else None),
-            "issue_overhead_ns": Beside(overhead, closed.issue_overhead_ns if closed else None),
-            "converged_tokens": Beside(self._converged_tokens(), closed.converged_tokens if closed else None),
-            "residual_ns": Beside(
+            "q_loop_ns": Compared(self._q_loop_ns(), closed.q_loop_ns if closed else None),
+            "issue_overhead_ns": Compared(overhead, closed.issue_overhead_ns if closed else None),
+            "converged_tokens": Compared(
+                self._converged_tokens(), closed.converged_tokens if closed else None
+            ),
+            "residual_ns": Compared(
                 self.residual_ns(),
                 closed.residual_ns if closed else None,
                 simulated.residual_ns if simulated else None,
                 closed.completion_coupled_ns if closed else None,
             ),
-            "hiding_ratio": Beside(
+            "hiding_ratio": Compared(
                 self.hiding_ratio("serial-direct"), closed.hiding_ratio if closed else None
             ),
         }

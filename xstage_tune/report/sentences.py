@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # an audit also has its words here, and starts without what a
     from xstage_tune.search.result import SearchResult
 
 
-def answer_words(study: StudyCase) -> str:
+def answer_sentence(study: StudyCase) -> str:
     """The outcome in one or two sentences."""
     result = study.result
     best_ns, baseline = result.best.objective_ns, result.baseline
@@ -38,10 +38,10 @@ def answer_words(study: StudyCase) -> str:
     if result.objective != "latency" and result.best.latency_ns is not None:
         answer += f" Its launch takes {duration(result.best.latency_ns)}."
     warnings = "".join(f" {warning[0].upper()}{warning[1:]}." for warning in result.warnings)
-    return f"{answer}{warnings} {_bound_words(result)}"
+    return f"{answer}{warnings} {_bound_sentence(result)}"
 
 
-def search_words(study: StudyCase) -> str:
+def search_sentence(study: StudyCase) -> str:
     """How the answer was found."""
     result = study.result
     ties = len(result.ties)
@@ -59,7 +59,7 @@ def _ran(device: str) -> str:
     return device if device.startswith(EMULATION_ON) else f"measured on {device}"
 
 
-def other_gpu_words(platform: PlatformProfile, differences: str) -> str:
+def other_gpu_note(platform: PlatformProfile, differences: str) -> str:
     """That a platform was forced on a GPU that it was not calibrated on."""
     return f"platform {platform.name} was calibrated on another GPU, and forced on this one: {differences}"
 
@@ -70,21 +70,21 @@ def platform_marks(platform: PlatformProfile, other_gpu: str = "") -> tuple[str,
     Args:
         other_gpu: how the GPU that ran differs from the platform's; empty where it does not.
     """
-    marks = (other_gpu and other_gpu_words(platform, other_gpu), unmeasured_compute(platform))
+    marks = (other_gpu and other_gpu_note(platform, other_gpu), unmeasured_compute(platform))
     return tuple(f"{mark[0].upper()}{mark[1:]}." for mark in marks if mark)
 
 
-def latency_words() -> str:
+def assumed_latency() -> str:
     """T_lat of equation 17, and that it is assumed."""
     return f"T_lat = {duration(VISIBILITY_LATENCY.value)} ({VISIBILITY_LATENCY.basis.label})"
 
 
-def workload_words(workload: Workload) -> str:
+def workload_sentence(workload: Workload) -> str:
     """Shape, routing and remote share of a workload."""
     return f"{workload.name}: {family_of(workload).sentence(workload)}"
 
 
-def platform_words(platform: PlatformProfile) -> str:
+def platform_sentence(platform: PlatformProfile) -> str:
     """GPU, path and the fitted M_X of a platform."""
     gpu = platform.gpu
     flavours = sorted({point.flavour for point in platform.capacity})
@@ -98,7 +98,7 @@ def platform_words(platform: PlatformProfile) -> str:
     )
 
 
-def verdict_words(audit: Audit, title: str) -> str:
+def verdict_sentence(audit: Audit, title: str) -> str:
     """The design test of one config in a sentence."""
     burst = audit.burst
     gap, recovery = duration(audit.gap_ns.value), duration(burst.recovery_gap_ns.value)
@@ -119,7 +119,7 @@ def verdict_words(audit: Audit, title: str) -> str:
     )
 
 
-def _bound_words(result: SearchResult) -> str:
+def _bound_sentence(result: SearchResult) -> str:
     if result.above_bound is None:
         return "No bound: nothing forces a role to wait."
     within = percent(100 * result.above_bound)
