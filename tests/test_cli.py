@@ -26,6 +26,65 @@ def test_version(run_cli: RunCli) -> None:
     assert run_cli("--version") == (0, f"xstage-tune {xstage_tune.__version__}\n", "")
 
 
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("search", "--foo"), "search: no option --foo"),
+        (("search", "--trials", "0"), "search: --trials: should be greater than or equal to 1"),
+        (("search", "--trials", "x"), "search: --trials: should be a whole number"),
+        (("search", "--tolerance", "x"), "search: --tolerance: should be a number"),
+        (("search", "--sampler", "tp"), "search: --sampler: 'tp' is not one of 'tpe'"),
+        (("search", "--trials"), "option '--trials' requires an argument"),
+        (("report",), "report: missing option '--output'"),
+        (("store", "show"), "store show: missing argument 'ID|latest'"),
+        (("store", "lst"), "store: no command 'lst'; did you mean 'list'?"),
+        (("audit", "-w", "fa-a2a/paper", "more"), "audit: got unexpected extra argument"),
+        (("serach",), "no command 'serach'; did you mean 'search'?"),
+        (("-x",), "no option -x"),
+    ],
+)
+def test_a_bad_option_is_told_as_any_other_error(
+    run_cli: RunCli, arguments: tuple[str, ...], told: str
+) -> None:
+    result = run_cli(*arguments)
+    assert (result.exit_code, result.stdout) == (2, "")
+    message, hint = result.stderr.splitlines()
+    assert message.startswith(f"xstage-tune: error: {told}")
+    assert hint.startswith("  try: xstage-tune ")
+    assert hint.endswith(" -h")
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("tokens = 'many'", "tokens = 'many': should be"),
+        ("tokens = 0", "tokens = 0: should be greater than 0"),
+        ("tokens = 1.5", "tokens = 1.5: should be"),
+        ("tokens = 1000000000000000000000000000000", "tokens = 1000000000000000000000000000000: should be"),
+        ("tokens = true", "tokens = True: should be"),
+        ("tokens = [1]", "tokens: should be"),
+        ("name = 7", "name = 7: should be"),
+        ("dtype = 'fp7'", "dtype = 'fp7': should be"),
+        ("tokns = 7", "unknown key 'tokns'; did you mean 'tokens'?"),
+        ("kind = 'other'", "other"),
+    ],
+)
+def test_a_bad_file_is_told_with_its_key_and_value(
+    run_cli: RunCli, tmp_path: Path, line: str, told: str
+) -> None:
+    file = tmp_path / "mine.toml"
+    key = line.partition(" ")[0]
+    shipped = (ROOT / "profiles/workloads/fa_a2a/paper.toml").read_text().splitlines()
+    kept = [one for one in shipped if one.partition(" ")[0] != key]
+    file.write_text("\n".join([line, *kept]))
+    result = run_cli("workloads", "show", str(file))
+    assert (result.exit_code, result.stdout) == (2, "")
+    first = result.stderr.splitlines()[0]
+    assert first.startswith(f"xstage-tune: error: {file}: ")
+    assert told in first
+    assert not any(word in result.stderr for word in ("Input should", "Value error", "Traceback", "pydantic"))
+
+
 def test_a_bug_is_an_internal_error_and_no_traceback(
     run_cli: RunCli, monkeypatch: pytest.MonkeyPatch
 ) -> None:

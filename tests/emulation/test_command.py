@@ -196,7 +196,7 @@ def test_all_schedules(run_cli: RunCli) -> None:
         ((*SMALL, "--platform", "paper-nvlink5", "--placement", "both"), 2, "has no shares of its SMs"),
         ((*SMALL, "--sweep", "staging_depth=1..2", "--sweep", "tokens=64"), 2, "--sweep is given 2 times"),
         ((*SMALL, "--staging-depth", "99"), 2, "99 staging slots do not fit the shared memory"),
-        ((*SMALL, "--staging-depth", "0"), 2, "Invalid value for '--staging-depth'"),
+        ((*SMALL, "--staging-depth", "0"), 2, "--staging-depth: should be"),
         ((*SMALL, "--tile-ns", "l1=0,l2=5"), 2, "a mainloop of 0 ns cannot be spun"),
         ((*SMALL, "--tile-ns", "l1=9e9,l2=5"), 2, "longer than the deadline of a spin"),
         ((*SMALL, "--sweep", "lead=4..1"), 2, "runs backwards"),

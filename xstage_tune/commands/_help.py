@@ -5,20 +5,15 @@ Examples are complete commands; the tests parse each of them.
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import typer
 from typer.core import TyperGroup
 
-from xstage_tune.base.redaction import redacted_arguments
+from xstage_tune.commands._bad_options import own_words
 
 _WORKLOAD = "megamoe/deepseek-v4-flash"
-#: Base of what typer raises for a wrong command line, which it has under no name of its own.
-_WRONG_USAGE: Any = typer.BadParameter.__base__
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,16 +182,17 @@ COMMANDS = {
 
 
 class GroupOfOwnFiles(TyperGroup):
-    """Commands that find files of a user's own by name: its help says where these are."""
+    """Commands that find files of a user's own by name: its help says where these are.
+
+    What is wrong with their options is said in the tool's own words, without passwords.
+    """
 
     def make_context(self, *args: Any, **kwargs: Any) -> Any:
-        """See the base; what it refuses is shown without passwords."""
-        with _refused_without_passwords():
+        with own_words():
             return super().make_context(*args, **kwargs)
 
     def invoke(self, ctx: Any) -> Any:
-        """See the base; what it refuses is shown without passwords."""
-        with _refused_without_passwords():
+        with own_words():
             return super().invoke(ctx)
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
@@ -210,16 +206,6 @@ class GroupOfOwnFiles(TyperGroup):
             formatter.write_text("Your own files, found by name:")
             for kind in ("workloads", "platforms"):
                 formatter.write(f"    {folder / kind}\n")
-
-
-@contextmanager
-def _refused_without_passwords() -> Iterator[None]:
-    try:
-        yield
-    except _WRONG_USAGE as refusal:
-        for given in sys.argv[1:]:
-            refusal.message = refusal.message.replace(given, *redacted_arguments([given]))
-        raise
 
 
 def add_help(app: typer.Typer, place: str = "") -> None:
