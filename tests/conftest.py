@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import os
 import signal
@@ -83,6 +84,10 @@ def pytest_configure() -> None:
     os.environ["OPENBLAS_NUM_THREADS"] = "1"  # its threads spin, on cores that are shared
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()  # thousands of tests that stay until the end: nothing to search for garbage again and again
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

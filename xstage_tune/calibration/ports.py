@@ -50,28 +50,43 @@ class Partition:
         Branches with an active SM share by weight, so do the ports with one inside a branch, and the
         active SMs of a port share equally.
         """
+        return self._shares(position, np.zeros_like(position))
+
+    def _shares(self, position: Ints, run: Ints) -> Floats:
+        """Shares of the SMs at ``position``, each in its ``run``, whose other SMs are idle, ``[active]``."""
+        runs, ports, branches = run[-1] + 1, len(self.branch), self.branch.max() + 1
         port = self.port[position]
-        members = np.bincount(port, minlength=len(self.branch))
+        members = np.bincount(run * ports + port, minlength=runs * ports).reshape(runs, ports)
         weight = self.port_weight
         branch_weight = np.bincount(self.branch, weights=weight)
-        present_weight = np.bincount(self.branch, weights=weight * (members > 0))
-        branch_share = branch_weight / branch_weight[present_weight > 0].sum()
+        present_weight = np.bincount(
+            (np.arange(runs)[:, None] * branches + self.branch).ravel(),
+            weights=(weight * (members > 0)).ravel(),
+            minlength=runs * branches,
+        ).reshape(runs, branches)
+        branch_share = branch_weight / (branch_weight * (present_weight > 0)).sum(axis=1, keepdims=True)
         branch = self.branch[port]
-        shares: Floats = branch_share[branch] * weight[port] / present_weight[branch] / members[port]
-        return shares
+        shares: Floats = branch_share[run, branch] * weight[port] / present_weight[run, branch]
+        return shares / members[run, port]
 
     def errors(self, observation: Observation) -> Floats:
         """Relative errors of the predicted shares, ``[active]``."""
         errors: Floats = self.predict(observation.position) / observation.share - 1
         return errors
 
-    def description_length(self, observations: Sequence[Observation], noise: float) -> float:
+    def description_length(self, position: Ints, run: Ints, share: Floats, noise: float) -> float:
         """What the partition costs to state, plus what it leaves unexplained; less is better.
 
         Gaussian relative errors no smaller than ``noise``, a BIC penalty for each port and branch, and
         the entropy of saying which SM has which port and which port which branch.
+
+        Args:
+            position: of the SMs active in each run, ``[active]``, one run after the other.
+            run: number of each one's run.
+            share: measured for each.
+            noise: relative error of a share, below which differences mean nothing.
         """
-        squared = np.concatenate([self.errors(observation) for observation in observations]) ** 2
+        squared = (self._shares(position, run) / share - 1) ** 2
         misfit = squared.size * np.log(squared.mean() + noise**2)
         parameters = (len(self.branch) + self.branch.max()) * np.log(squared.size)
         return float(misfit + parameters + 2 * _bits(self.port) + 2 * _bits(self.branch))
@@ -87,8 +102,12 @@ def find_partition(weight: Floats, fewer: Sequence[Observation], noise: float) -
     """
     observations = [Observation(np.arange(len(weight)), weight), *fewer]
 
+    position = np.concatenate([observation.position for observation in observations])
+    share = np.concatenate([observation.share for observation in observations])
+    run = np.repeat(np.arange(len(observations)), [len(observation.share) for observation in observations])
+
     def length(partition: Partition) -> float:
-        return partition.description_length(observations, noise)
+        return partition.description_length(position, run, share, noise)
 
     distances = _distances(_service(len(weight), observations))
     best = min([one_port(weight), *_port_candidates(weight, distances)], key=length)

@@ -131,35 +131,35 @@ def launch_place(run_id: str, sequence: int, rank: int) -> str:
     return f"run {run_id}, launch {sequence}, rank {rank}"
 
 
-def launch_row(run_id: str, sequence: int, outcome: Outcome[Any, Any]) -> Launch:
-    """The row of one launch, without its chunks."""
+def launch_values(run_id: str, sequence: int, outcome: Outcome[Any, Any]) -> dict[str, Any]:
+    """The row of one launch, by column, without its chunks."""
     kind = outcome.launch.kind
     point: Point = kind.point(outcome)
     info, verification = outcome.info, outcome.verification
-    return Launch(
-        run_id=run_id,
-        sequence=sequence,
-        mode=point.mode,
-        path=point.path,
-        flavour=point.flavour,
-        producers=info.producers,
-        burst_bytes=point.burst_bytes,
-        gap_ns=point.gap_ns,
-        point=point_values(outcome),
-        measured=asdict(outcome.figures) if outcome.figures is not None else None,
-        kernel=info.kernel,
-        kernel_sha256=info.kernel_sha256,
-        registers=info.registers,
-        spill_bytes=info.spill_bytes,
-        shared_bytes=info.shared_bytes,
-        timer_tick_ns=info.timer_tick_ns,
-        elapsed_ns=info.elapsed_ns,
-        started_at=info.started_at,
-        gpu_before=asdict(info.before) if info.before else None,
-        gpu_after=asdict(info.after) if info.after else None,
-        checked_bytes=verification.checked_bytes,
-        mismatched_bytes=verification.mismatched_bytes,
-    )
+    return {
+        "run_id": run_id,
+        "sequence": sequence,
+        "mode": point.mode,
+        "path": point.path,
+        "flavour": point.flavour,
+        "producers": info.producers,
+        "burst_bytes": point.burst_bytes,
+        "gap_ns": point.gap_ns,
+        "point": point_values(outcome),
+        "measured": asdict(outcome.figures) if outcome.figures is not None else None,
+        "kernel": info.kernel,
+        "kernel_sha256": info.kernel_sha256,
+        "registers": info.registers,
+        "spill_bytes": info.spill_bytes,
+        "shared_bytes": info.shared_bytes,
+        "timer_tick_ns": info.timer_tick_ns,
+        "elapsed_ns": info.elapsed_ns,
+        "started_at": info.started_at,
+        "gpu_before": asdict(info.before) if info.before else None,
+        "gpu_after": asdict(info.after) if info.after else None,
+        "checked_bytes": verification.checked_bytes,
+        "mismatched_bytes": verification.mismatched_bytes,
+    }
 
 
 def point_values(outcome: Outcome[Any, Any]) -> dict[str, Any]:
@@ -200,12 +200,23 @@ def stored_launch(row: Launch, database: Database) -> StoredLaunch:
     )
 
 
-def chunk_rows(table: SpanTable, rank: int) -> list[Chunk]:
-    """The two chunks of one rank's spans, not yet tied to a launch."""
+def chunk_values(table: SpanTable, launch_id: int, rank: int) -> list[dict[str, Any]]:
+    """The rows of the two chunks of one rank's spans, by column."""
     spans, lanes = chunks.encode_spans(table.spans), chunks.encode_lanes(table.lanes)
     return [
-        _chunk(rank, "spans", chunks.SPAN_CODEC, len(table.spans), spans),
-        _chunk(rank, "lanes", chunks.LANE_CODEC, len(table.lanes), lanes),
+        {
+            "launch_id": launch_id,
+            "rank": rank,
+            "kind": kind,
+            "codec": codec,
+            "n": len(rows),
+            "sha256": hashlib.sha256(blob).hexdigest(),
+            "blob": blob,
+        }
+        for kind, codec, rows, blob in (
+            ("spans", chunks.SPAN_CODEC, table.spans, spans),
+            ("lanes", chunks.LANE_CODEC, table.lanes, lanes),
+        )
     ]
 
 
@@ -226,11 +237,6 @@ def decode_chunk(chunk: Chunk, place: str) -> NDArray[np.void]:
     if len(rows) != chunk.n:
         raise ChunkError(f"{place}: damaged, {len(rows)} rows where {chunk.n} were written")
     return rows
-
-
-def _chunk(rank: int, kind: str, codec: str, n: int, blob: bytes) -> Chunk:
-    digest = hashlib.sha256(blob).hexdigest()
-    return Chunk(rank=rank, kind=kind, codec=codec, n=n, sha256=digest, blob=blob)
 
 
 def _gpu_state(stored: dict[str, Any] | None) -> GpuState | None:

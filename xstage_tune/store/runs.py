@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from sqlalchemy import select, update
+from sqlalchemy import insert, select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
@@ -14,12 +14,11 @@ from xstage_tune.base.errors import StoreError, XStageError
 from xstage_tune.base.interrupts import stopped_by
 from xstage_tune.base.provenance import git_state
 from xstage_tune.base.redaction import redacted, redacted_arguments
-from xstage_tune.base.spans import SpanTable
 from xstage_tune.base.version import __version__
 from xstage_tune.launches.device import DeviceDescription, Outcome
 from xstage_tune.store.database import Database
-from xstage_tune.store.launches import chunk_rows, launch_row, point_values
-from xstage_tune.store.models import Environment, Fit, Launch, Run
+from xstage_tune.store.launches import chunk_values, launch_values, point_values
+from xstage_tune.store.models import Chunk, Environment, Fit, Launch, Run
 from xstage_tune.store.process import current_process, has_ended
 from xstage_tune.store.provenance import environment_values, new_id, utc_now
 
@@ -32,6 +31,7 @@ class RunWriter:
         self.id = run_id
         #: Launches kept so far.
         self.launches = 0
+        self._row_ids: dict[int, int] = {}  # of these, by sequence
 
     def add_launch(self, sequence: int, outcome: Outcome[Any, Any], rank: int = 0) -> None:
         """Keep one launch, its figures and its spans, in one transaction.
@@ -43,19 +43,18 @@ class RunWriter:
                 or the database failed.
         """
 
-        def add(session: Session) -> bool:
-            launch = self._launch(session, sequence)
-            added = launch is None
-            if launch is None:
-                launch = launch_row(self.id, sequence, outcome)
-                session.add(launch)
-                session.flush()
-            elif launch.point != point_values(outcome):
+        def add(session: Session) -> int:
+            row_id = self._row_ids.get(sequence)
+            if row_id is None:
+                values = launch_values(self.id, sequence, outcome)
+                row_id = session.scalars(insert(Launch).returning(Launch.id), [values]).one()
+            elif session.get_one(Launch, row_id).point != point_values(outcome):
                 raise StoreError(f"run {self.id}: launch {sequence} was of another point")
-            _add_chunks(session, launch, outcome.table, rank)
-            return added
+            session.execute(insert(Chunk), chunk_values(outcome.table, row_id, rank))
+            return row_id
 
-        self.launches += self._database.write(add)
+        self._row_ids[sequence] = self._database.write(add)
+        self.launches = len(self._row_ids)
 
     def add_fit(self, kind: str, payload: dict[str, Any]) -> None:
         """Keep what was concluded from the run.
@@ -65,15 +64,6 @@ class RunWriter:
         """
         values = {"run_id": self.id, "kind": kind, "created_at": utc_now(), "payload": payload}
         self._database.write(lambda session: session.add(Fit(**values)))
-
-    def _launch(self, session: Session, sequence: int) -> Launch | None:
-        return session.scalar(select(Launch).where(Launch.run_id == self.id, Launch.sequence == sequence))
-
-
-def _add_chunks(session: Session, launch: Launch, table: SpanTable, rank: int) -> None:
-    for row in chunk_rows(table, rank):
-        row.launch_id = launch.id
-        session.add(row)
 
 
 @contextmanager
