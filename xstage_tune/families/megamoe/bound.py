@@ -26,7 +26,7 @@ from xstage_tune.families.megamoe.floors import moe_floors
 from xstage_tune.families.megamoe.launch import moe_launch
 from xstage_tune.families.megamoe.load import MoeLoad, moe_load
 from xstage_tune.families.megamoe.ranking import predict_moe
-from xstage_tune.families.megamoe.routing import busiest_rank, local_tokens_per_expert
+from xstage_tune.families.megamoe.routing import busiest_tokens
 from xstage_tune.families.megamoe.schedule_model import ScheduleModel
 from xstage_tune.families.megamoe.schedule_terms import schedule_model
 from xstage_tune.families.megamoe.tiling import padded_columns, padded_depth
@@ -44,7 +44,7 @@ class BoundMegaMoe(BoundFamily[MoeWorkload, MegaMoeConfig]):
     @cached_property
     def tokens_per_expert(self) -> NDArray[np.int64]:
         """``[local_experts]`` tokens of the rank that receives most, which sets the layer's time."""
-        return local_tokens_per_expert(self.workload, busiest_rank(self.workload))
+        return busiest_tokens(self.workload)
 
     def budgets(self, config: MegaMoeConfig) -> tuple[Budget, ...]:
         """Shared memory, where the accumulators live, and threads."""

@@ -7,7 +7,7 @@ from math import ceil
 from xstage_tune.families.architecture import Architecture, architecture_of, compute_of
 from xstage_tune.families.megamoe.budget import OPERAND_SWIZZLE_BYTES, megamoe_budgets, stage_bytes
 from xstage_tune.families.megamoe.config import MegaMoeConfig, Schedule, ScheduleKind
-from xstage_tune.families.megamoe.routing import busiest_rank, local_tokens_per_expert
+from xstage_tune.families.megamoe.routing import busiest_tokens
 from xstage_tune.families.megamoe.static_schedules import wave_experts
 from xstage_tune.families.megamoe.tiling import linear_tiles, padded_columns
 from xstage_tune.families.megamoe.workload import MoeWorkload
@@ -64,7 +64,7 @@ def base_candidates(workload: MoeWorkload, platform: PlatformProfile) -> list[Me
     does, 128 with partial tiles.
     """
     architecture = architecture_of(platform)
-    tokens = local_tokens_per_expert(workload, busiest_rank(workload)).mean()
+    tokens = busiest_tokens(workload).mean()
     block_m = next((m for m in _BLOCK_M if m >= tokens), _BLOCK_M[-1])
     smaller = [m for m in reversed(_BLOCK_M) if m <= block_m]
     candidates = [_megamoe(m, n, workload, platform, architecture) for n in _BLOCK_N for m in smaller]
@@ -94,7 +94,7 @@ def _megamoe(
 def _experts_per_wave(config: MegaMoeConfig, workload: MoeWorkload, platform: PlatformProfile) -> int:
     return wave_experts(
         local_experts=workload.local_experts,
-        tokens_per_expert=local_tokens_per_expert(workload, busiest_rank(workload)).mean(),
+        tokens_per_expert=busiest_tokens(workload).mean(),
         block_m=config.block_m,
         linear1_tiles=linear_tiles(config, workload, architecture_of(platform))[0].count,
         sms=platform.gpu.sm_count,

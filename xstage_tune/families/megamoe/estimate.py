@@ -19,7 +19,7 @@ from xstage_tune.families.estimate import Estimate, Quantity
 from xstage_tune.families.megamoe.config import MegaMoeConfig
 from xstage_tune.families.megamoe.defaults import usual_lead_rows
 from xstage_tune.families.megamoe.estimate_times import MoeTimes, moe_times
-from xstage_tune.families.megamoe.routing import busiest_rank, local_tokens_per_expert
+from xstage_tune.families.megamoe.routing import busiest_tokens
 from xstage_tune.families.megamoe.tiling import linear_tiles
 from xstage_tune.families.megamoe.workload import MoeWorkload
 from xstage_tune.families.workload_fields import OUTPUT_BYTES
@@ -103,7 +103,7 @@ class _Rank:
 
     @classmethod
     def of(cls, layer: MoeWorkload, block_m: int) -> _Rank:
-        tokens = local_tokens_per_expert(layer, busiest_rank(layer))
+        tokens = busiest_tokens(layer)
         return cls(
             tokens=int(tokens.sum()),
             rows=int((-(-tokens // block_m)).sum()),

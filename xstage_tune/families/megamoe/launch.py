@@ -14,7 +14,7 @@ from xstage_tune.families.megamoe.compute import MoeShape, compute_model, moe_ma
 from xstage_tune.families.megamoe.config import MegaMoeConfig
 from xstage_tune.families.megamoe.config import Schedule as ScheduleConfig
 from xstage_tune.families.megamoe.placement import Placement, share_placement
-from xstage_tune.families.megamoe.routing import busiest_rank, local_tokens_per_expert
+from xstage_tune.families.megamoe.routing import busiest_tokens
 from xstage_tune.families.megamoe.scheduling import MoeScheduling
 from xstage_tune.families.megamoe.streams import (
     MoeStores,
@@ -41,7 +41,7 @@ def order_schedule(schedule: ScheduleConfig) -> orders.Schedule:
 
 def moe_grid(config: MegaMoeConfig, workload: MoeWorkload, platform: PlatformProfile) -> orders.MoeGrid:
     """The tiles of the rank that receives most."""
-    tokens = local_tokens_per_expert(workload, busiest_rank(workload))
+    tokens = busiest_tokens(workload)
     architecture = architecture_of(platform)
     linear1, linear2 = linear_tiles(config, workload, architecture)
     return orders.MoeGrid(

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from xstage_tune.families.architecture import architecture_of, compute_of
 from xstage_tune.families.megamoe.config import MegaMoeConfig
-from xstage_tune.families.megamoe.routing import busiest_rank, local_tokens_per_expert
+from xstage_tune.families.megamoe.routing import busiest_tokens
 from xstage_tune.families.megamoe.tile_times import moe_tile_times
 from xstage_tune.families.megamoe.tiling import RowTiles, linear_tiles
 from xstage_tune.families.megamoe.workload import MoeWorkload
@@ -145,7 +145,7 @@ def moe_load(config: MegaMoeConfig, workload: MoeWorkload, platform: PlatformPro
     """
     architecture, sms = architecture_of(platform), platform.gpu.sm_count
     times = moe_tile_times(config, workload, platform)
-    tokens = local_tokens_per_expert(workload, busiest_rank(workload))
+    tokens = busiest_tokens(workload)
     sizes, counts = _row_sizes(tokens, config.block_m)
     local_rate = local_store_bytes_per_ns(platform)
     epilogue_ns = sizes * times.epilogue_ns_per_token

@@ -7,6 +7,8 @@ profile gives the same counts everywhere, and only a Zipf routing's ``seed`` dec
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -49,6 +51,17 @@ def tokens_per_rank_received(workload: MoeWorkload) -> Counts:
 def busiest_rank(workload: MoeWorkload) -> int:
     """The rank that receives most tokens, the first of equals: it sets the layer's time."""
     return int(tokens_per_rank_received(workload).argmax())
+
+
+@lru_cache(maxsize=64)
+def busiest_tokens(workload: MoeWorkload) -> Counts:
+    """Tokens that each expert on the busiest rank receives, ``[local_experts]``; not to be written to.
+
+    Kept, since a search asks for those of one layer thousands of times.
+    """
+    tokens = local_tokens_per_expert(workload, busiest_rank(workload))
+    tokens.flags.writeable = False
+    return tokens
 
 
 def rank_imbalance(workload: MoeWorkload) -> float:

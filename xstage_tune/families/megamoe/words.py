@@ -41,7 +41,7 @@ def derived(layer: MoeWorkload) -> dict[str, object]:
 
 def sentence(layer: MoeWorkload) -> str:
     """Shape, routing and remote share."""
-    tokens = routing.local_tokens_per_expert(layer, routing.busiest_rank(layer))
+    tokens = routing.busiest_tokens(layer)
     mean = layer.assignments / layer.ep_degree
     return (
         f"hidden {layer.hidden:,}, expert intermediate {layer.intermediate:,}, {layer.experts} experts, "
