@@ -90,7 +90,12 @@ def pytest_collection_finish() -> None:
     gc.freeze()  # thousands of tests that stay until the end: nothing to search for garbage again and again
 
 
+#: With tests that take 5 to 25 s. Begun last, one would keep a single core busy at the end.
+_LONGEST = ("test_interrupts.py", "test_pages.py", "test_commands.py")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: item.path.name not in _LONGEST)
     marked = [item for item in items if item.get_closest_marker("gpu")]
     reason = _no_gpu() if marked else ""
     for item in marked:
