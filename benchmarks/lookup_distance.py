@@ -72,7 +72,7 @@ def with_tokens(name: str, tokens: int) -> Workload:
 
 def tuned_config(workload: Workload, device: Device, platform_name: str) -> KernelConfig:
     platform = load_platform(platform_name)
-    request = SearchRequest(workload, platform, trials=TRIALS)
+    request = SearchRequest(workload=workload, platform=platform, trials=TRIALS)
     space = build_space(workload, platform)
     return run_search(request, space, device, NoJournal(), NoProgress()).best.config
 

@@ -178,7 +178,7 @@ def time_200_trials(platform: PlatformProfile) -> None:
     workload = load_workload("megamoe/hy3-preview")
     began = time.perf_counter()
     space = build_space(workload, platform)
-    request = SearchRequest(workload, platform, trials=200, tolerance=0.0)
+    request = SearchRequest(workload=workload, platform=platform, trials=200, tolerance=0.0)
     result = run_search(request, space, SimulatedDevice(platform), NoJournal(), NoProgress())
     seconds = time.perf_counter() - began
     print(

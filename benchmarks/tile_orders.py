@@ -48,7 +48,9 @@ def cell(platform: PlatformProfile, tokens: int, heads: int, config: AttentionCo
     changes = [f"tokens={tokens}", f"heads={DEGREE * heads}", f"remote_fraction={(DEGREE - 1) / DEGREE}"]
     workload = load_workload("fa-a2a/paper", changes)
     assert isinstance(workload, AttentionWorkload)
-    found = predict(ProfileRequest(workload, platform, config, platform.path), None)
+    found = predict(
+        ProfileRequest(workload=workload, platform=platform, config=config, path=platform.path), None
+    )
     assert found is not None
     return f"{found.simulated.residual_ns / 1e3:.1f} / {found.closed.residual_ns / 1e3:.1f}"
 

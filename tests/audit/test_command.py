@@ -257,7 +257,9 @@ def test_what_is_exposed_until_all_has_arrived_is_what_profile_predicts(
         assert "on the sender" in run_cli(*asked).stdout
         workload = load_workload(*layer)
         assert isinstance(workload, AttentionWorkload)
-        predicted = predict(ProfileRequest(workload, platform, config, "host"), None)
+        predicted = predict(
+            ProfileRequest(workload=workload, platform=platform, config=config, path="host"), None
+        )
         assert predicted is not None
         assert found["arrived_residual_ns"] == predicted.closed.residual_ns
         assert found["arrived_hiding_ratio"] == predicted.closed.hiding_ratio

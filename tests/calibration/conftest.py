@@ -14,7 +14,7 @@ from xstage_tune.calibration.result import CalibrationResult
 #: A quarter of an H200: ports of unequal size, Q growing less than linearly.
 PORTS = (tuple(range(6)), tuple(range(6, 15)), tuple(range(15, 24)), tuple(range(24, 33)))
 TRUTH = Fluid(ports=PORTS, branch_of_port=(0, 0, 1, 1), capacity_bytes=lambda k: 4.0e6 * (k / 33) ** 0.5)
-REQUEST = CalibrationRequest("host", ("st.v4", "tma"), "quick", seed=3)
+REQUEST = CalibrationRequest(path="host", flavours=("st.v4", "tma"), budget="quick", seed=3)
 
 
 @dataclass(frozen=True)

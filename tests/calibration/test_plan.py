@@ -29,7 +29,9 @@ def basis(calibrated: Calibrated, figures: list[RunFigures]) -> Basis:
 
 def planner(seed: int = 0, sm_count: int = 33, budget: str = "quick") -> Planner:
     assert budget in ("quick", "full")
-    return Planner(CalibrationRequest("host", ("st.v4", "tma"), budget, seed), sm_count)
+    return Planner(
+        CalibrationRequest(path="host", flavours=("st.v4", "tma"), budget=budget, seed=seed), sm_count
+    )
 
 
 def seconds(points: tuple[BurstPoint, ...]) -> float:
@@ -128,9 +130,9 @@ def test_gap_sweeps_are_too_small_to_stall_on_capacity(basis: Basis) -> None:
 
 def test_local_path_alone_is_no_calibration() -> None:
     with pytest.raises(UsageError, match="control"):
-        CalibrationRequest("local")
+        CalibrationRequest(path="local")
 
 
 def test_a_request_names_a_flavour() -> None:
     with pytest.raises(UsageError, match="flavour"):
-        CalibrationRequest("host", ())
+        CalibrationRequest(path="host", flavours=())

@@ -127,7 +127,7 @@ def test_mismatch_stops_the_calibration_at_once_naming_the_path(calibrated: Cali
 
 
 def test_a_path_that_the_device_lacks_is_an_error() -> None:
-    request = CalibrationRequest("peer", budget="quick")
+    request = CalibrationRequest(path="peer", budget="quick")
     with pytest.raises(DeviceError, match="has no path 'peer'"):
         calibrate(FluidDevice(TRUTH), request, NoProgress())
 
@@ -137,7 +137,7 @@ def test_a_path_that_never_pushes_back_has_no_drain_rate() -> None:
     with pytest.raises(FindingError, match="never push back"):
         calibrate(
             FluidDevice(replace(TRUTH, drain_bytes_per_s=1e14)),
-            CalibrationRequest("host", budget="quick"),
+            CalibrationRequest(path="host", budget="quick"),
             NoProgress(),
         )
 
@@ -145,4 +145,4 @@ def test_a_path_that_never_pushes_back_has_no_drain_rate() -> None:
 def test_unusable_probes_are_reported_with_their_reason() -> None:
     truth = replace(TRUTH, span_capacity=1)
     with pytest.raises(FindingError, match=r"no usable probe of the path.*spans were dropped"):
-        calibrate(FluidDevice(truth), CalibrationRequest("host", budget="quick"), NoProgress())
+        calibrate(FluidDevice(truth), CalibrationRequest(path="host", budget="quick"), NoProgress())

@@ -70,7 +70,7 @@ PLATFORM = quarter()
 
 @pytest.fixture(scope="module")
 def fitted() -> PlatformProfile:
-    request = CalibrationRequest("host", ("st.v4", "tma"), "quick")
+    request = CalibrationRequest(path="host", flavours=("st.v4", "tma"), budget="quick")
     result = calibrate(SimulatedDevice(PLATFORM), request, NoProgress())
     assert not result.refused
     return result.platform

@@ -16,14 +16,14 @@ from tests.disk import room_for
 from tests.h200 import H200
 from xstage_tune.base.errors import UsageError
 from xstage_tune.base.spans import LANE_DTYPE, SPAN_DTYPE, SpanTable
-from xstage_tune.calibration.request import CalibrationRequest, request_from_keys
+from xstage_tune.calibration.request import CalibrationRequest
 from xstage_tune.families.kernel_launch import KernelLaunch
 from xstage_tune.launches.bursts import BurstPoint, BurstRun, CopyProbe, CopyRate
 from xstage_tune.launches.device import GpuState, Launch, LaunchInfo, Outcome, Verification
 from xstage_tune.launches.recording import RecordingWriter, new_recording, recording_file
 from xstage_tune.launches.replay import ReplayedDevice
 
-REQUEST = CalibrationRequest("host", ("st.v4",), "quick", 3)
+REQUEST = CalibrationRequest(path="host", budget="quick", seed=3)
 RATE = CopyRate("host", 1 << 28, (55.1e9, 55.2e9))
 POINT = BurstPoint("periodic", "host", "st.v4", 2, 4096, 100, window_ns=1000)
 
@@ -89,7 +89,7 @@ def test_device_request_and_copy_rate_are_those_recorded(recording: Path) -> Non
     device = replayed_device(recording)
     assert device.describe() == replace(H200, kind="replay")
     assert device.identity == "an H200, replayed"
-    assert request_from_keys(device.request, "it") == REQUEST
+    assert CalibrationRequest.read(device.request, "it") == REQUEST
     (copied,) = device.run([CopyProbe("host")])
     assert copied.figures == RATE
 

@@ -5,7 +5,6 @@ They are of the steady state of aligned bursts: where a run is near that, they a
 
 from __future__ import annotations
 
-from dataclasses import replace
 from statistics import median
 
 import pytest
@@ -29,11 +28,11 @@ def glm(platform: str, schedule: str, *, remote: float, slots: int = 2, coupled:
     config = default_config(workload, profile)
     assert isinstance(config, MegaMoeConfig)
     return EmulationRequest(
-        workload,
-        profile,
-        config.model_copy(update={"staging_depth": slots}),
-        (schedule,),  # type: ignore[arg-type]
-        profile.path,
+        workload=workload,
+        platform=profile,
+        config=config.model_copy(update={"staging_depth": slots}),
+        schedules=(schedule,),
+        path=profile.path,
         completion_coupled=coupled,
     )
 
@@ -46,11 +45,11 @@ def attention(
     config = default_config(workload, profile)
     assert isinstance(config, AttentionConfig)
     return EmulationRequest(
-        workload,
-        profile,
-        config.model_copy(update={"output_staging": staging}),
-        ("sequential",),
-        profile.path,
+        workload=workload,
+        platform=profile,
+        config=config.model_copy(update={"output_staging": staging}),
+        schedules=("sequential",),
+        path=profile.path,
         completion_coupled=coupled,
     )
 
@@ -132,7 +131,7 @@ def test_a_skeleton_of_shared_tiles_has_a_stream_for_each_cta(tokens: int) -> No
     whole = attention("h200-peer", tokens, staging="dedicated-x1", coupled=False)
     assert isinstance(whole.config, AttentionConfig)
     tile = whole.config.model_copy(update={"block_m": 128, "block_n": 128})
-    requests = [replace(whole, config=tile.model_copy(update={"kv_splits": parts})) for parts in (1, 2)]
+    requests = [whole.changed(config=tile.model_copy(update={"kv_splits": parts})) for parts in (1, 2)]
     one, two = (skeleton_of(cases_of(request)[0], request).streams for request in requests)
     assert (two.tiles, two.remote_bytes.sum()) == (2 * one.tiles, one.remote_bytes.sum())
     makespan_ns, _, closed = both(requests[1])
@@ -143,7 +142,7 @@ def test_coupling_adds_the_latency_to_every_burst() -> None:
     request = attention("h200-peer", 8192, coupled=True)
     case, *_ = cases_of(request)
     closed = closed_form(case, skeleton_of(case, request), request)
-    free = closed_form(case, skeleton_of(case, request), replace(request, completion_coupled=False))
+    free = closed_form(case, skeleton_of(case, request), request.changed(completion_coupled=False))
     assert closed.residual_ns is not None
     assert free.residual_ns is not None
     assert closed.residual_ns - free.residual_ns > 2 * VISIBILITY_LATENCY.value
@@ -157,7 +156,7 @@ def test_a_skeleton_of_paced_stores_stores_at_once(platform: str, tokens: int) -
     assert isinstance(request.config, AttentionConfig)
     paced = request.config.model_copy(update={"output_staging": "dedicated-x1"})
     assert paced.paces_stores
-    request = replace(request, config=paced)
+    request = request.changed(config=paced)
     makespan_ns, stall_ns, closed = both(request)
     case, *_ = cases_of(request)
     first, *_ = simulated(skeleton_of(case, request), request.platform, seed=0)

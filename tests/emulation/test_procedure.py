@@ -31,9 +31,14 @@ from xstage_tune.store.facade import Store
 
 CONFIG = megamoe_config(Schedule(kind="interleaved", lead_rows=8), block_m=64)
 MOE = EmulationRequest(
-    moe(tokens_per_rank=256), HOST, CONFIG, ("wave", "interleaved", "alternating"), "host", repeats=4
+    workload=moe(tokens_per_rank=256),
+    platform=HOST,
+    config=CONFIG,
+    schedules=("wave", "interleaved", "alternating"),
+    path="host",
+    repeats=4,
 )
-ATTENTION = EmulationRequest(attention(), HOST, attention_config(), ("spread",), "host", repeats=2)
+ATTENTION = MOE.changed(workload=attention(), config=attention_config(), schedules=("spread",), repeats=2)
 
 
 class Watching(SimulatedDevice):
@@ -117,7 +122,7 @@ def test_figures_are_those_of_the_spans() -> None:
 
 
 def test_the_simulator_predicts_a_device_that_is_one() -> None:
-    result = concluded(replace(MOE, repeats=3))
+    result = concluded(MOE.changed(repeats=3))
     for one in result.cases:
         # The untimed round took the first seed; start times within 32 ns matter little to tens of us.
         assert error_pct(one.simulated_makespan_ns, one.makespan_ns) == pytest.approx(0.0, abs=1.0)
@@ -139,7 +144,7 @@ def test_the_control_has_no_predictions() -> None:
         def run(self, launches):  # type: ignore[no-untyped-def]
             return super().run([replace(skeleton, path="host") for skeleton in launches])
 
-    result = concluded(replace(MOE, path="local"), Local())
+    result = concluded(MOE.changed(path="local"), Local())
     assert all(one.simulated is None and one.closed is None for one in result.cases)
     assert result.landmarks.lead_knee_rows is None
 
@@ -147,8 +152,8 @@ def test_the_control_has_no_predictions() -> None:
 def test_without_backpressure_the_closed_form_is_the_launch() -> None:
     """No dependencies and nothing remote: mainloops of the busiest SM, and its last tile's local stores."""
     layer = moe(tokens_per_rank=256, remote_fraction=0.0)
-    request = replace(
-        MOE, workload=layer, dependencies=False, given=GivenTimes(l1_ns=9e3, l2_ns=7e3, epilogue_ns=500.0)
+    request = MOE.changed(
+        workload=layer, dependencies=False, given=GivenTimes(l1_ns=9e3, l2_ns=7e3, epilogue_ns=500.0)
     )
     (case, *_) = cases_of(request)
     skeleton = skeleton_of(case, request)
@@ -162,8 +167,8 @@ def test_without_backpressure_the_closed_form_is_the_launch() -> None:
 
 def test_landmarks_are_those_of_the_equations() -> None:
     knee = lead_knee_rows(block_n=CONFIG.block_n, producers=132, intermediate=MOE.workload.intermediate)  # type: ignore[union-attr]
-    assert concluded(replace(MOE, repeats=1)).landmarks.lead_knee_rows == pytest.approx(float(knee))
-    found = concluded(replace(ATTENTION, repeats=1))
+    assert concluded(MOE.changed(repeats=1)).landmarks.lead_knee_rows == pytest.approx(float(knee))
+    found = concluded(ATTENTION.changed(repeats=1))
     marks = found.landmarks
     assert marks.lead_knee_rows is None
     assert marks.converged_tokens is not None
@@ -187,7 +192,7 @@ def test_the_residual_is_against_the_launch_without_remote_stores() -> None:
 
 def test_waiting_for_completion_never_exposes_less() -> None:
     (free,), (coupled,) = (
-        concluded(replace(ATTENTION, completion_coupled=on)).residuals() for on in (False, True)
+        concluded(ATTENTION.changed(completion_coupled=on)).residuals() for on in (False, True)
     )
     assert coupled.emulated_ns >= free.emulated_ns
     assert (coupled.closed_ns or 0) >= (free.closed_ns or 0)

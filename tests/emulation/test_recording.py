@@ -21,14 +21,18 @@ from xstage_tune.devices.opener import open_replay
 from xstage_tune.devices.spec import EMULATE
 from xstage_tune.doctor import machine
 from xstage_tune.experiments.emulation.cases import cases_of, skeleton_of
-from xstage_tune.experiments.emulation.request import EmulationRequest, request_from_keys
+from xstage_tune.experiments.emulation.request import EmulationRequest
 from xstage_tune.launches import recording as recording_files
 from xstage_tune.launches.recording import RecordingWriter, new_recording
 from xstage_tune.launches.replay import ReplayedDevice
 from xstage_tune.launches.skeletons import TOTALS, Skeleton, sampled
 
 REQUEST = EmulationRequest(
-    moe(tokens_per_rank=256), HOST, megamoe_config(block_m=64), ("alternating", "clamped-lag"), "host"
+    workload=moe(tokens_per_rank=256),
+    platform=HOST,
+    config=megamoe_config(block_m=64),
+    schedules=("alternating", "clamped-lag"),
+    path="host",
 )
 SKELETONS = [skeleton_of(case, REQUEST) for case in cases_of(REQUEST)]
 ORDER = [SKELETONS[0], SKELETONS[1], SKELETONS[1], SKELETONS[0]]
@@ -157,7 +161,7 @@ def test_a_recording_that_is_not_shipped_is_named() -> None:
 def test_the_shipped_emulation_tells_what_the_schedules_did_on_an_h200() -> None:
     """Figures of every tile, a sample of the first launches' spans; bytes were checked when it ran."""
     device = open_replay(EMULATE)
-    request = request_from_keys(device.request, "the shipped recording")
+    request = EmulationRequest.read(device.request, "the shipped recording")
     skeletons = [skeleton_of(case, request) for case in cases_of(request)]
     makespan_ns: dict[str, float] = {}
     for skeleton in skeletons:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,12 +10,19 @@ import pytest
 from tests.configs.cases import attention, attention_config, megamoe_config, moe
 from tests.emulation.gpu import HOST
 from xstage_tune.base.errors import UsageError
-from xstage_tune.experiments.emulation.request import EmulationRequest, parse_given, request_from_keys
+from xstage_tune.experiments.emulation.request import EmulationRequest, parse_given
 from xstage_tune.experiments.emulation.sweep import Sweep
+from xstage_tune.families.config import KernelConfig
 from xstage_tune.families.launch import GivenTimes
+from xstage_tune.families.workload import Workload
 
-MOE = EmulationRequest(moe(), HOST, megamoe_config(block_m=64), ("wave", "interleaved"), "host")
-ATTENTION = EmulationRequest(attention(), HOST, attention_config(), ("spread",), "host")
+
+def asked(workload: Workload, config: KernelConfig, *schedules: str) -> EmulationRequest:
+    return EmulationRequest(workload=workload, platform=HOST, config=config, schedules=schedules, path="host")
+
+
+MOE = asked(moe(), megamoe_config(block_m=64), "wave", "interleaved")
+ATTENTION = asked(attention(), attention_config(), "spread")
 
 
 @pytest.mark.parametrize(
@@ -24,20 +30,20 @@ ATTENTION = EmulationRequest(attention(), HOST, attention_config(), ("spread",),
     [
         MOE,
         ATTENTION,
-        replace(MOE, sweep=Sweep("remote_fraction", (0.0, 0.1, 1 / 3)), placements=("even", "share")),
-        replace(MOE, given=GivenTimes(l1_ns=25e3, l2_ns=12.7e3, epilogue_ns=0.0), dependencies=False),
-        replace(ATTENTION, completion_coupled=True, path="local", repeats=1, seed=7),
+        MOE.changed(sweep=Sweep("remote_fraction", (0.0, 0.1, 1 / 3)), placements=("even", "share")),
+        MOE.changed(given=GivenTimes(l1_ns=25e3, l2_ns=12.7e3, epilogue_ns=0.0), dependencies=False),
+        ATTENTION.changed(completion_coupled=True, path="local", repeats=1, seed=7),
     ],
 )
 def test_a_request_comes_back_from_json(request_: EmulationRequest) -> None:
-    assert request_from_keys(json.loads(json.dumps(request_.keys())), "here") == request_
+    assert EmulationRequest.read(json.loads(json.dumps(request_.keys())), "here") == request_
 
 
 def test_keys_of_another_version_are_refused() -> None:
     keys = MOE.keys()
-    del keys["placements"]
-    with pytest.raises(UsageError, match="run 7: not the request of an emulation: 'placements'"):
-        request_from_keys(keys, "run 7")
+    del keys["schedules"]
+    with pytest.raises(UsageError, match=r"run 7: not the request of an emulation: .*'schedules'"):
+        EmulationRequest.read(keys, "run 7")
 
 
 @pytest.mark.parametrize(
@@ -49,18 +55,18 @@ def test_keys_of_another_version_are_refused() -> None:
         (ATTENTION, {"schedules": ("wave",)}, "--schedule wave does not fit"),
         (MOE, {"path": "peer"}, "calibrated for path 'host', not 'peer'"),
         (MOE, {"sweep": Sweep("lead", (1, 2))}, "--sweep lead is of the interleaved schedule"),
-        (ATTENTION, {"sweep": Sweep("lead", (1, 2))}, "--sweep lead is of MegaMoE"),
-        (ATTENTION, {"sweep": Sweep("staging_depth", (1,))}, "--sweep staging_depth is of MegaMoE"),
-        (MOE, {"given": GivenTimes(q_ns=1.0)}, "q is of attention"),
+        (ATTENTION, {"sweep": Sweep("lead", (1, 2))}, "--sweep lead does not fit"),
+        (ATTENTION, {"sweep": Sweep("staging_depth", (1,))}, "--sweep staging_depth does not fit"),
+        (MOE, {"given": GivenTimes(q_ns=1.0)}, "--tile-ns q does not fit"),
         (MOE, {"given": GivenTimes(l1_ns=1.0)}, "takes l1 and l2 together"),
-        (ATTENTION, {"given": GivenTimes(l1_ns=1.0, l2_ns=1.0)}, "l1 and l2 are of a MoE layer"),
+        (ATTENTION, {"given": GivenTimes(l1_ns=1.0, l2_ns=1.0)}, "--tile-ns l1 and l2 does not fit"),
     ],
 )
 def test_what_does_not_go_together_is_refused(
     base: EmulationRequest, changes: dict[str, Any], complaint: str
 ) -> None:
     with pytest.raises(UsageError) as refusal:
-        replace(base, **changes)
+        base.changed(**changes)
     assert complaint in refusal.value.message
     assert refusal.value.hint
 
@@ -92,5 +98,5 @@ def test_what_cannot_be_spun_is_refused(text: str, complaint: str) -> None:
 
 @pytest.mark.parametrize("repeats", [0, -2, 10**9, float("nan"), "5"])
 def test_repeats_of_an_edited_recording_are_refused_naming_it(repeats: object) -> None:
-    with pytest.raises(UsageError, match=r"run\.xsemu: repeats must be 1 to 1000"):
-        request_from_keys({**MOE.keys(), "repeats": repeats}, "run.xsemu")
+    with pytest.raises(UsageError, match=r"run\.xsemu: not the request of an emulation: repeats"):
+        EmulationRequest.read({**MOE.keys(), "repeats": repeats}, "run.xsemu")

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from tests.configs.cases import attention, moe
 from xstage_tune.base.errors import UsageError
-from xstage_tune.experiments.emulation.sweep import SweepKey, parse_sweep
+from xstage_tune.experiments.emulation.sweep import parse_sweep, swept_by_emulation
+
+#: Of a MoE layer.
+KEYS = swept_by_emulation(moe())
 
 
 @pytest.mark.parametrize(
@@ -20,14 +24,16 @@ from xstage_tune.experiments.emulation.sweep import SweepKey, parse_sweep
     ],
 )
 def test_values_and_ranges(text: str, key: str, values: tuple[float, ...]) -> None:
-    sweep = parse_sweep(text)
+    sweep = parse_sweep(text, KEYS)
     assert (sweep.key, sweep.values) == (key, values)
 
 
 def test_a_moe_layer_s_tokens_go_by_their_key_too() -> None:
-    assert parse_sweep("tokens_per_rank=512,1024", moe=True) == parse_sweep("tokens=512,1024")
+    assert parse_sweep("tokens_per_rank=512,1024", KEYS, "tokens_per_rank") == parse_sweep(
+        "tokens=512,1024", KEYS
+    )
     with pytest.raises(UsageError, match="'tokens_per_rank' cannot be swept, only lead"):
-        parse_sweep("tokens_per_rank=512")
+        parse_sweep("tokens_per_rank=512", KEYS)
 
 
 @pytest.mark.parametrize(
@@ -58,7 +64,7 @@ def test_a_moe_layer_s_tokens_go_by_their_key_too() -> None:
 )
 def test_what_is_no_sweep_is_refused_with_the_reason(text: str, complaint: str) -> None:
     with pytest.raises(UsageError, match=r"^--sweep ") as refusal:
-        parse_sweep(text)
+        parse_sweep(text, KEYS)
     assert complaint in refusal.value.message
 
 
@@ -71,7 +77,12 @@ def test_what_is_no_sweep_is_refused_with_the_reason(text: str, complaint: str) 
         ("lead", ("lead", "tokens"), "for example --sweep lead=1..32 or --sweep tokens=1024,2048,4096"),
     ],
 )
-def test_the_hint_is_of_what_can_be_swept(text: str, keys: tuple[SweepKey, ...], hint: str) -> None:
+def test_the_hint_is_of_what_can_be_swept(text: str, keys: tuple[str, ...], hint: str) -> None:
     with pytest.raises(UsageError) as refusal:
-        parse_sweep(text, keys=keys)
+        parse_sweep(text, {key: KEYS[key] for key in keys})
     assert refusal.value.hint == hint
+
+
+def test_what_can_be_swept_is_the_family_s() -> None:
+    assert set(KEYS) == {"lead", "staging_depth", "remote_fraction", "tokens"}
+    assert set(swept_by_emulation(attention())) == {"remote_fraction", "tokens"}

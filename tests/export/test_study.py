@@ -6,7 +6,6 @@ import hashlib
 import json
 import tomllib
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -29,7 +28,7 @@ from xstage_tune.store.models import Study
 SEARCHED_BY = xstage_tune.__version__
 LAYER = load_workload(FLASH, ["tokens_per_rank=4096"])
 PLATFORM = load_platform("paper-nvlink5")
-REQUEST = SearchRequest(LAYER, PLATFORM, seed=3)
+REQUEST = SearchRequest(workload=LAYER, platform=PLATFORM, seed=3)
 DEFAULT = default_config(LAYER, PLATFORM)
 
 
@@ -291,7 +290,10 @@ def test_an_attention_study(run_cli: RunCli, store: Store, tmp_path: Path) -> No
     config = default_config(attention, PLATFORM)
     axes = {name: (value,) for name, value in config.model_dump(exclude={"kind"}).items()}
     journal = begin_study(
-        store, SearchRequest(attention, PLATFORM), build_space(attention, PLATFORM, axes), "simulator"
+        store,
+        SearchRequest(workload=attention, platform=PLATFORM),
+        build_space(attention, PLATFORM, axes),
+        "simulator",
     )
     journal.write(config, "complete", objective_ns=2e6)
     outcome = Outcome(config, (2e6,))
@@ -323,7 +325,7 @@ def test_a_study_on_a_platform_from_a_file_needs_no_file_later(
     run_cli: RunCli, store: Store, tmp_path: Path
 ) -> None:
     mine = PLATFORM.model_copy(update={"name": "mine", "description": "in no folder of profiles"})
-    journal = begin_study(store, replace(REQUEST, platform=mine), SPACE, "simulator")
+    journal = begin_study(store, REQUEST.changed(platform=mine), SPACE, "simulator")
     journal.write(WAVE, "complete", objective_ns=1.5e6)
     journal.conclude(result(journal.study_id, "simulator"))
     assert run_cli("export", "-o", str(tmp_path / "t.json")).exit_code == 0

@@ -55,7 +55,7 @@ def test_at_the_limit_no_more_configs_are_slower_than_the_default_than_it_allows
         device = SimulatedDevice(platform)
         key = load_workload(name).TOKENS_KEY
         tuned_for = load_workload(name, [f"{key}={tokens}", *overrides])
-        request = SearchRequest(tuned_for, platform, trials=16)
+        request = SearchRequest(workload=tuned_for, platform=platform, trials=16)
         space = build_space(tuned_for, platform)
         tuned = run_search(request, space, device, NoJournal(), NoProgress()).best.config
         for times in (MAX_TOKEN_RATIO, 1 / MAX_TOKEN_RATIO):

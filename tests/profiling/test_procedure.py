@@ -14,12 +14,12 @@ from tests.configs.cases import attention, attention_config
 from tests.profiling.gpu import ScriptedProfiles
 from xstage_tune.base.errors import FindingError, UsageError
 from xstage_tune.base.progress import NoProgress
-from xstage_tune.experiments.emulation.sweep import parse_sweep
+from xstage_tune.experiments.emulation.sweep import TOKENS, parse_sweep
 from xstage_tune.experiments.launch_order import balanced
 from xstage_tune.experiments.timing.comparison import COMPARED, block
 from xstage_tune.experiments.timing.prediction import predict
 from xstage_tune.experiments.timing.procedure import LaunchResult, profile, replay_order
-from xstage_tune.experiments.timing.request import ProfileRequest, request_from_keys
+from xstage_tune.experiments.timing.request import ProfileRequest
 from xstage_tune.experiments.timing.result import Compared, ProfileResult, conclude
 from xstage_tune.families.attention_a2a.check import require_right
 from xstage_tune.families.attention_a2a.timing import (
@@ -83,12 +83,12 @@ def former_request(**changes: Any) -> tuple[ProfileRequest, ProfileRequest]:
     asked = request()
     keys = asked.keys()
     del keys["replays"]
-    return asked, request_from_keys({**keys, **changes}, "a test")
+    return asked, ProfileRequest.read({**keys, **changes}, "a test")
 
 
 def test_a_request_of_before_anything_ran_in_turn_has_blocks_behind_the_all_to_all() -> None:
     asked, former = former_request(bracketed=True)
-    assert former == replace(asked, replays="blocks")
+    assert former == asked.changed(replays="blocks")
     gpu = ScriptedProfiles()
     profile(gpu, former, NoProgress())
     turns = [[*COMPARED], [*COMPARED[1:], COMPARED[0]], [*COMPARED[2:], *COMPARED[:2]]]
@@ -97,7 +97,7 @@ def test_a_request_of_before_anything_ran_in_turn_has_blocks_behind_the_all_to_a
 
 def test_a_request_of_before_there_were_blocks_has_its_balanced_order() -> None:
     asked, former = former_request()
-    assert former == replace(asked, replays="balanced")
+    assert former == asked.changed(replays="balanced")
     gpu = ScriptedProfiles()
     profile(gpu, former, NoProgress())
     assert len(gpu.asked) == 6 * 4 + 2
@@ -107,7 +107,7 @@ def test_a_request_of_before_there_were_blocks_has_its_balanced_order() -> None:
 
 def test_cases_of_a_sweep_run_one_behind_the_other() -> None:
     gpu = ScriptedProfiles()
-    profile(gpu, request(sweep=parse_sweep("tokens=256,1000"), repeats=1), NoProgress())
+    profile(gpu, request(sweep=parse_sweep("tokens=256,1000", TOKENS), repeats=1), NoProgress())
     labels = [label for label, _, _ in gpu.asked]
     assert labels == ["tokens=256"] * 38 + ["tokens=1000"] * 38
 
@@ -134,11 +134,11 @@ def test_the_closed_form_drains_what_own_tiles_leave_of_the_last_round() -> None
 
 
 def test_a_request_comes_back_from_its_keys() -> None:
-    asked = request(sweep=parse_sweep("tokens=256,1000"), seed=3)
-    assert request_from_keys(asked.keys(), "a test") == asked
+    asked = request(sweep=parse_sweep("tokens=256,1000", TOKENS), seed=3)
+    assert ProfileRequest.read(asked.keys(), "a test") == asked
     with pytest.raises(UsageError, match="not the request of a profile run"):
-        request_from_keys({"workload": {}}, "a test")
-    with pytest.raises(UsageError, match="not the request of a profile run: replays 'backwards'"):
+        ProfileRequest.read({"workload": {}}, "a test")
+    with pytest.raises(UsageError, match="not the request of a profile run: replays = 'backwards'"):
         former_request(replays="backwards")
 
 
@@ -318,7 +318,7 @@ def test_there_is_nothing_to_hide_where_serial_takes_no_longer() -> None:
     ("shares", "ends"), [((0.3, 0.1, 0.01, 0.0), 4096), ((0.01, 0.1, 0.01, 0.03), None), ((0.02,) * 4, 1024)]
 )
 def test_where_the_residual_ends_in_a_sweep(shares: tuple[float, ...], ends: int | None) -> None:
-    asked = request(sweep=parse_sweep("tokens=1024,2048,4096,8192"), repeats=6)
+    asked = request(sweep=parse_sweep("tokens=1024,2048,4096,8192", TOKENS), repeats=6)
     points = [
         steady(asked, {"attention": 1000.0, "fused": 1000.0 * (1 + share)}, label=asked.case_at(value).label)
         for value, share in zip(asked.values(), shares, strict=True)
@@ -347,7 +347,7 @@ def test_a_prediction_is_off_by_no_percentage_of_nothing() -> None:
 
 
 def test_an_interrupted_run_has_what_it_came_to() -> None:
-    asked = request(sweep=parse_sweep("tokens=1024,2048"))
+    asked = request(sweep=parse_sweep("tokens=1024,2048", TOKENS))
     checked = LaunchResult("tokens=1024", "attention", CheckFigures(0.002, ""), Verification(8, 0))
     result = conclude(asked, [checked], {1024: None, 2048: None}, run_id="r", device="G", device_name="G")
     (point,) = result.points
@@ -381,7 +381,7 @@ def test_a_check_that_says_anything_wrong_is_refused(
 
 
 def test_a_small_residual_is_seen_beside_a_large_one_and_so_is_less_than_none() -> None:
-    asked = request(sweep=parse_sweep("tokens=1024,2048,4096,8192"))
+    asked = request(sweep=parse_sweep("tokens=1024,2048,4096,8192", TOKENS))
     beyond_ns = (100_000.0, 10.0, 0.0, -10.0)
     points = [
         steady(asked, {"attention": 1e6, "fused": 1e6 + ns}, label=asked.case_at(value).label)

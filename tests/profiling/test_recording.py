@@ -21,7 +21,7 @@ from xstage_tune.devices.opener import open_replay
 from xstage_tune.devices.spec import PROFILE
 from xstage_tune.experiments.timing.prediction import predict
 from xstage_tune.experiments.timing.procedure import profile
-from xstage_tune.experiments.timing.request import ProfileRequest, request_from_keys
+from xstage_tune.experiments.timing.request import ProfileRequest
 from xstage_tune.experiments.timing.result import NO_RESIDUAL, conclude
 from xstage_tune.families.attention_a2a.timing import (
     IMPLEMENTATIONS,
@@ -34,7 +34,12 @@ from xstage_tune.launches.recording import MEMBER, RecordingWriter, new_recordin
 from xstage_tune.launches.replay import ReplayedDevice
 from xstage_tune.platforms.loader import load_platform
 
-REQUEST = ProfileRequest(attention(tokens=1024), load_platform("h200-host"), attention_config(), "host")
+REQUEST = ProfileRequest(
+    workload=attention(tokens=1024),
+    platform=load_platform("h200-host"),
+    config=attention_config(),
+    path="host",
+)
 CASE = REQUEST.case_at(None)
 
 
@@ -69,7 +74,7 @@ def test_launches_come_back_exactly(recording: Path) -> None:
         assert replace(replayed, table=original.table) == original
         assert np.array_equal(replayed.table.spans, original.table.spans)
         assert np.array_equal(replayed.table.lanes, original.table.lanes)
-    assert request_from_keys(device.request, "the recording") == REQUEST
+    assert ProfileRequest.read(device.request, "the recording") == REQUEST
     assert device.describe() == replace(H200, kind="replay")
     assert device.identity == "an H200, replayed"
     device.close()
@@ -120,8 +125,8 @@ def test_an_error_leaves_no_file(tmp_path: Path) -> None:
 def test_the_shipped_run_of_an_h200_agrees_with_what_was_predicted() -> None:
     """Paced stores to the host: E_res is the last round's drain, T_RS the staging that another run had."""
     device = open_replay(PROFILE)
-    recorded = request_from_keys(device.request, "the shipped recording")
-    request = replace(recorded, platform=load_platform("h200-host"))
+    recorded = ProfileRequest.read(device.request, "the shipped recording")
+    request = recorded.changed(platform=load_platform("h200-host"))
     results = profile(device, request, NoProgress())
     assert all(one.figures.place == "" for one in results if isinstance(one.figures, CheckFigures))
     predictions = {value: predict(request, value) for value in request.values()}

@@ -48,7 +48,7 @@ class Kept(NamedTuple):
 def search(store: Store, workload: tuple[str, tuple[str, ...]]) -> str:
     """Search a workload on the paper's platform with a few trials; the study's id."""
     platform = load_platform("paper-nvlink5")
-    request = SearchRequest(load_workload(*workload), platform, trials=TRIALS)
+    request = SearchRequest(workload=load_workload(*workload), platform=platform, trials=TRIALS)
     space = build_space(request.workload, platform)
     device = SimulatedDevice(platform)
     journal = begin_study(store, request, space, device.identity)
@@ -62,7 +62,7 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Kept:
     with Store.open(file) as store:
         calibration = run_calibration(
             FluidDevice(Fluid()),
-            CalibrationRequest("host", ("st.v4",), "quick"),
+            CalibrationRequest(path="host", budget="quick"),
             store,
             argv=["xstage-tune", "calibrate"],
             progress=Silent(),

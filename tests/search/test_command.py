@@ -223,8 +223,10 @@ def test_a_suite_prints_rows_and_a_summary(run_cli: RunCli, monkeypatch: pytest.
         (("--resume", "latest", *SMALL), 2, "and no --set"),
         (("--workload", FLASH, "--retry-failed"), 2, "--retry-failed is of a study that is taken up again"),
         (("--resume", "latest"), 4, "no store at"),
-        (("--workload", FLASH, "--tolerance", "inf"), 2, "--tolerance inf: should be a finite number"),
-        (("--workload", FLASH, "--timeout", "inf"), 2, "--timeout inf: should be a finite number"),
+        (("--workload", FLASH, "--tolerance", "inf"), 2, "Invalid value for '--tolerance'"),
+        (("--workload", FLASH, "--tolerance", "nan"), 2, "Invalid value for '--tolerance'"),
+        (("--workload", FLASH, "--timeout", "inf"), 2, "Invalid value for '--timeout'"),
+        (("--workload", FLASH, "--trials", "99999999999"), 2, "Invalid value for '--trials'"),
         (
             ("--workload", ATTENTION, "--platform", "h200-host", "--set", "head_dim=96"),
             2,

@@ -236,7 +236,7 @@ def test_the_stall_objective_counts_waits() -> None:
     ids=["one token", "all on one expert", "nothing remote", "one row", "straddling tiles"],
 )
 def test_extreme_workloads_are_searched(workload: object) -> None:
-    asked = SearchRequest(workload, BLACKWELL, trials=6)  # type: ignore[arg-type]
+    asked = SearchRequest(workload=workload, platform=BLACKWELL, trials=6)  # type: ignore[arg-type]
     space = build_space(asked.workload, BLACKWELL)
     result = run_search(asked, space, SimulatedDevice(BLACKWELL), NoJournal(), NoProgress())
     assert 0 < result.bound_ns <= result.best.objective_ns <= result.default.objective_ns

@@ -118,7 +118,7 @@ def test_a_search_needs_no_default(monkeypatch: pytest.MonkeyPatch) -> None:
     layer = odd_layer()
     found = build_space(layer, BLACKWELL)
     assert (found.default, found.no_default) == (None, "no default fits")
-    request = SearchRequest(layer, BLACKWELL, trials=5)
+    request = SearchRequest(workload=layer, platform=BLACKWELL, trials=5)
     result = run_search(request, found, SimulatedDevice(BLACKWELL), NoJournal(), NoProgress())
     assert result.default is None
     assert result.baseline in result.heuristics.values()

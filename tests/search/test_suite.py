@@ -19,7 +19,8 @@ from xstage_tune.base.progress import NoProgress
 from xstage_tune.report.search_tables import suite_report
 from xstage_tune.search import suite
 from xstage_tune.search.journal import stored_result
-from xstage_tune.search.suite import Ratios, SuiteOptions, SuiteResult, paper_84_workloads, run_paper_84
+from xstage_tune.search.request import SearchOptions
+from xstage_tune.search.suite import Ratios, SuiteResult, paper_84_workloads, run_paper_84
 from xstage_tune.simulator.device import SimulatedDevice
 from xstage_tune.store.facade import Store
 
@@ -58,7 +59,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 @pytest.mark.usefixtures("two_cases")
 def test_a_row_compares_the_same_workload_under_each_schedule(store: Store) -> None:
-    result = run_paper_84(BLACKWELL, SimulatedDevice(BLACKWELL), SuiteOptions(trials=5), store, NoProgress())
+    result = run_paper_84(BLACKWELL, SimulatedDevice(BLACKWELL), SearchOptions(trials=5), store, NoProgress())
     assert [row.precision for row in result.rows] == ["w4a8", "w8a8"]
     for row in result.rows:
         assert row.bound_ns <= row.tuned_ns <= min(row.wave_ns, row.interleaved_ns, row.heuristics_ns)
@@ -74,7 +75,7 @@ def test_a_row_compares_the_same_workload_under_each_schedule(store: Store) -> N
 @pytest.mark.usefixtures("two_cases")
 @pytest.mark.parametrize("trials", [1, 2])
 def test_what_is_tuned_is_never_slower_than_what_it_is_compared_with(store: Store, trials: int) -> None:
-    options = SuiteOptions(trials=trials)
+    options = SearchOptions(trials=trials)
     for row in run_paper_84(BLACKWELL, SimulatedDevice(BLACKWELL), options, store, NoProgress()).rows:
         assert row.tuned_over_wave >= row.interleaved_over_wave > 1.2
         assert row.tuned_over_heuristics >= 1
@@ -83,7 +84,7 @@ def test_what_is_tuned_is_never_slower_than_what_it_is_compared_with(store: Stor
 
 @pytest.mark.usefixtures("two_cases")
 def test_every_search_is_kept_as_a_study(store: Store) -> None:
-    result = run_paper_84(BLACKWELL, SimulatedDevice(BLACKWELL), SuiteOptions(trials=5), store, NoProgress())
+    result = run_paper_84(BLACKWELL, SimulatedDevice(BLACKWELL), SearchOptions(trials=5), store, NoProgress())
     assert {study.id for study in store.studies.all()} == {row.study_id for row in result.rows}
     for row in result.rows:
         assert stored_result(store, row.study_id).evaluations == row.evaluations
@@ -91,8 +92,8 @@ def test_every_search_is_kept_as_a_study(store: Store) -> None:
 
 @pytest.mark.usefixtures("two_cases")
 def test_a_suite_is_listed_and_exported_as_one_bundle(store: Store, run_cli: RunCli, tmp_path: Path) -> None:
-    result = run_paper_84(BLACKWELL, SimulatedDevice(BLACKWELL), SuiteOptions(trials=3), store, NoProgress())
-    again = run_paper_84(BLACKWELL, SimulatedDevice(BLACKWELL), SuiteOptions(trials=3), store, NoProgress())
+    result = run_paper_84(BLACKWELL, SimulatedDevice(BLACKWELL), SearchOptions(trials=3), store, NoProgress())
+    again = run_paper_84(BLACKWELL, SimulatedDevice(BLACKWELL), SearchOptions(trials=3), store, NoProgress())
     at = ("--store", store.location)
     listed = run_cli("store", "list", "--suite", result.suite_id, "--format", "json", *at)
     studies = {row.study_id for row in result.rows}
@@ -126,7 +127,7 @@ def test_of_an_interrupted_suite_the_finished_studies_are_exported(
 ) -> None:
     device = CountingSimulator(interrupt_after=7)
     with pytest.raises(RunInterrupted):
-        run_paper_84(BLACKWELL, device, SuiteOptions(trials=5), store, NoProgress())
+        run_paper_84(BLACKWELL, device, SearchOptions(trials=5), store, NoProgress())
     begun, finished = store.studies.all()
     ask = ("export", "--suite", "latest", "--store", store.location)
     exported = run_cli(*ask, "-o", str(tmp_path / "finished"))
@@ -153,7 +154,7 @@ def test_an_unknown_suite_is_refused(store: Store, run_cli: RunCli, tmp_path: Pa
 def test_an_interrupted_suite_says_what_is_kept(store: Store) -> None:
     device = CountingSimulator(interrupt_after=7)
     with pytest.raises(RunInterrupted) as stopped:
-        run_paper_84(BLACKWELL, device, SuiteOptions(trials=5), store, NoProgress())
+        run_paper_84(BLACKWELL, device, SearchOptions(trials=5), store, NoProgress())
     assert stopped.value.message == (
         f"suite interrupted: 1 of 2 searches are finished and kept in store {store.location}"
     )
@@ -169,5 +170,5 @@ def test_a_suite_interrupted_between_its_searches_has_none_to_resume(store: Stor
             raise KeyboardInterrupt
 
     with pytest.raises(RunInterrupted, match="1 of 2 searches are finished") as stopped:
-        run_paper_84(BLACKWELL, SimulatedDevice(BLACKWELL), SuiteOptions(trials=5), store, Stopping())
+        run_paper_84(BLACKWELL, SimulatedDevice(BLACKWELL), SearchOptions(trials=5), store, Stopping())
     assert "--resume" not in stopped.value.hint

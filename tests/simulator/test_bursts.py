@@ -110,7 +110,7 @@ def test_the_copy_rate_is_at_least_the_drain(device: SimulatedDevice) -> None:
 
 def test_calibrating_the_simulator_gives_back_its_platform(device: SimulatedDevice) -> None:
     """The whole way from spans to fit; what differs is ticks and finite windows."""
-    result = calibrate(device, CalibrationRequest("peer", budget="quick"), NoProgress())
+    result = calibrate(device, CalibrationRequest(path="peer", budget="quick"), NoProgress())
     fitted = result.platform
     assert not result.findings
     assert fitted.drain.bytes_per_s == pytest.approx(717e9, rel=1e-3)

@@ -23,7 +23,7 @@ from xstage_tune.launches.replay import ReplayedDevice
 from xstage_tune.store.facade import Store
 from xstage_tune.store.kept_run import DEVICE_KEY, KeptDevice, kept_launches
 
-REQUEST = CalibrationRequest("host", ("st.v4",), "quick", seed=4)
+REQUEST = CalibrationRequest(path="host", budget="quick", seed=4)
 COPIED = Outcome(
     CopyProbe("host"), CopyRate("host", 1 << 20, (5e10, 5.1e10)), replace(make_burst().info, before=None)
 )

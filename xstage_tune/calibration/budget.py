@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from xstage_tune.calibration.request import BudgetName
+from xstage_tune.base.limits import BudgetName
 
 KIB = 1 << 10
 MIB = 1 << 20

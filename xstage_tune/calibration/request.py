@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Annotated, ClassVar
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import model_validator
 
 from xstage_tune.base.errors import UsageError
 from xstage_tune.base.fabric import StoreFlavour, StorePath
+from xstage_tune.base.field_types import Whole
+from xstage_tune.base.limits import SEED, BudgetName
+from xstage_tune.base.request import Request
 
-BudgetName = Literal["quick", "full"]
 
-
-@dataclass(frozen=True, slots=True)
-class CalibrationRequest:
+class CalibrationRequest(Request):
     """One path of one device, for one or more store flavours.
 
     The first flavour is the primary one: R and the arbitration are measured with it, the others
@@ -25,12 +23,15 @@ class CalibrationRequest:
         UsageError: the path has no remote owner, or no flavour is named.
     """
 
+    OF: ClassVar[str] = "a calibration"
+
     path: StorePath
     flavours: tuple[StoreFlavour, ...] = ("st.v4",)
     budget: BudgetName = "full"
-    seed: int = 0
+    seed: Annotated[Whole, SEED] = 0
 
-    def __post_init__(self) -> None:
+    @model_validator(mode="after")
+    def _can_be_measured(self) -> CalibrationRequest:
         if self.path == "local":
             raise UsageError(
                 "path 'local' cannot be calibrated: it is the control, with no remote owner to drain to",
@@ -38,31 +39,9 @@ class CalibrationRequest:
             )
         if not self.flavours:
             raise UsageError("no store flavour was asked for", "use --store-flavour st.v4, tma or all")
+        return self
 
     @property
     def primary(self) -> StoreFlavour:
         """The flavour that R and the arbitration are measured with."""
         return self.flavours[0]
-
-    def keys(self) -> dict[str, Any]:
-        """As plain keys; :func:`request_from_keys` reads them back."""
-        return {**asdict(self), "flavours": list(self.flavours)}
-
-
-def request_from_keys(keys: Mapping[str, Any], origin: str) -> CalibrationRequest:
-    """Keys of :meth:`CalibrationRequest.keys` as a request.
-
-    Raises:
-        UsageError: they are of another version.
-    """
-    try:
-        return _REQUEST.validate_python(dict(keys))
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise UsageError(
-            f"{origin}: not the request of a calibration: {where}: {first['msg']}", "calibrate again"
-        ) from None
-
-
-_REQUEST = TypeAdapter(CalibrationRequest)

@@ -2,36 +2,17 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from xstage_tune.base.errors import UsageError
+from xstage_tune.base.fabric import StorePath
 
-if TYPE_CHECKING:
-    from xstage_tune.base.fabric import StorePath
-
-
-class PathChoice(StrEnum):
-    """``--path``."""
-
-    AUTO = "auto"
-    PEER = "peer"
-    HOST = "host"
-    LOCAL = "local"
-
-
+PathChoice = Literal["auto", "peer", "host", "local"]
 PathOption = Annotated[
     PathChoice, typer.Option("--path", help="Whose memory is stored to; auto: the platform's.")
 ]
-#: Options of ``--path``; None leaves it to the platform.
-PATHS: dict[PathChoice, StorePath | None] = {
-    PathChoice.AUTO: None,
-    PathChoice.PEER: "peer",
-    PathChoice.HOST: "host",
-    PathChoice.LOCAL: "local",
-}
 #: What a recording does not decide.
 _OF_ANY_DEVICE = ("device", "store", "output", "force")
 #: Parameters whose option has another name.
@@ -61,3 +42,8 @@ def refuse_options(context: typer.Context, otherwise: str, allowed: tuple[str, .
 
 def _is_given(source: object) -> bool:
     return getattr(source, "name", "") == "COMMANDLINE"
+
+
+def named_path(choice: PathChoice) -> StorePath | None:
+    """What ``--path`` names; None leaves it to the platform."""
+    return None if choice == "auto" else choice

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated
+from math import isfinite
+from typing import Annotated, Any, cast
 
 import typer
+from annotated_types import Interval
 
 from xstage_tune.base.errors import UsageError
-from xstage_tune.commands._completion import platform_names
+from xstage_tune.commands._completion import config_choices, platform_names, workload_names
 
 
 class OutputFormat(StrEnum):
@@ -34,16 +36,46 @@ StoreOption = Annotated[
     ),
 ]
 
-PlatformOption = Annotated[
-    str | None,
-    typer.Option(
+
+def number(limits: Interval, help: str, show_default: str | bool = True) -> Any:
+    """An option with the limits of its field in a request."""
+    least, most = cast("tuple[float, float]", (limits.ge, limits.le))
+    return typer.Option(
+        min=least, max=most, help=help, show_default=show_default, callback=_refuse_not_finite
+    )
+
+
+def _refuse_not_finite(value: float | None) -> float | None:
+    """What is no number passes every limit."""
+    if value is not None and not isfinite(value):
+        raise typer.BadParameter(f"{value:g} should be a finite number")
+    return value
+
+
+def workload_option(help: str) -> Any:
+    return typer.Option(
+        "--workload", "-w", metavar="NAME|FILE.toml", autocompletion=workload_names, help=help
+    )
+
+
+def platform_option(help: str, show_default: str) -> Any:
+    return typer.Option(
         "--platform",
         "-p",
         metavar="NAME|FILE.toml",
         autocompletion=platform_names,
-        help="Calibrated platform that the answer rests on.",
-        show_default="your own, if exactly one fits this machine's GPU and the path",
-    ),
+        help=help,
+        show_default=show_default,
+    )
+
+
+def config_option(help: str) -> Any:
+    return typer.Option(metavar="FILE|default|study:ID", autocompletion=config_choices, help=help)
+
+
+OWN_PLATFORM = "your own, if exactly one fits this machine's GPU and the path"
+PlatformOption = Annotated[
+    str | None, platform_option("Calibrated platform that the answer rests on.", OWN_PLATFORM)
 ]
 
 SetOption = Annotated[

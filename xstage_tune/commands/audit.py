@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from xstage_tune.base.errors import FindingError
-from xstage_tune.commands._completion import config_choices, workload_names
 from xstage_tune.commands._options import (
     FormatOption,
     OutputFormat,
     PlatformOption,
     SetOption,
     StoreOption,
+    config_option,
+    workload_option,
 )
 from xstage_tune.commands._runs import notify
 
@@ -24,25 +25,9 @@ if TYPE_CHECKING:
 
 
 def audit(
-    workload: Annotated[
-        str,
-        typer.Option(
-            "--workload",
-            "-w",
-            metavar="NAME|FILE.toml",
-            autocompletion=workload_names,
-            help="Workload to audit.",
-        ),
-    ],
+    workload: Annotated[str, workload_option("Workload to audit.")],
     platform: PlatformOption = None,
-    config: Annotated[
-        str,
-        typer.Option(
-            metavar="FILE|default|study:ID",
-            autocompletion=config_choices,
-            help="Kernel config; study:latest works too.",
-        ),
-    ] = "default",
+    config: Annotated[str, config_option("Kernel config; study:latest works too.")] = "default",
     overrides: SetOption = None,
     store: StoreOption = None,
     strict: Annotated[

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from contextlib import closing
-from dataclasses import asdict, replace
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from xstage_tune.base.errors import FindingError, UsageError
-from xstage_tune.commands._completion import platform_names
-from xstage_tune.commands._devices import PATHS, PathChoice
+from xstage_tune.base.fabric import StoreFlavour
+from xstage_tune.base.limits import SEED, BudgetName
+from xstage_tune.commands._devices import PathChoice, named_path
 from xstage_tune.commands._next_steps import after_calibration
-from xstage_tune.commands._options import FormatOption, OutputFormat, StoreOption
+from xstage_tune.commands._options import (
+    OWN_PLATFORM,
+    FormatOption,
+    OutputFormat,
+    StoreOption,
+    number,
+    platform_option,
+)
 from xstage_tune.commands._runs import notify, run_session, warn
 from xstage_tune.commands._targets import ForceOption, check_target
 
@@ -26,20 +32,7 @@ if TYPE_CHECKING:
     from xstage_tune.launches.device import Device
     from xstage_tune.platforms.schema import PlatformProfile
 
-
-class FlavourChoice(StrEnum):
-    """``--store-flavour``."""
-
-    REGISTER = "st.v4"
-    BULK = "tma"
-    ALL = "all"
-
-
-class BudgetChoice(StrEnum):
-    """``--budget``."""
-
-    QUICK = "quick"
-    FULL = "full"
+FlavoursChoice = Literal[StoreFlavour, "all"]
 
 
 def calibrate(
@@ -51,29 +44,18 @@ def calibrate(
     ] = "auto",
     path: Annotated[
         PathChoice, typer.Option(help="Whose memory is stored to; auto: peer where there is one, else host.")
-    ] = PathChoice.AUTO,
+    ] = "auto",
     store_flavour: Annotated[
-        FlavourChoice | None,
+        FlavoursChoice | None,
         typer.Option(help="Register stores of 16 bytes, bulk copies, or both.", show_default="all"),
     ] = None,
     budget: Annotated[
-        BudgetChoice | None, typer.Option(help="How much to measure.", show_default="full")
+        BudgetName | None, typer.Option(help="How much to measure.", show_default="full")
     ] = None,
     platform: Annotated[
-        str | None,
-        typer.Option(
-            "--platform",
-            "-p",
-            metavar="NAME|FILE.toml",
-            autocompletion=platform_names,
-            help="Calibrated platform that is simulated.",
-            show_default="your own, if exactly one fits this machine's GPU and the path",
-        ),
+        str | None, platform_option("Calibrated platform that is simulated.", OWN_PLATFORM)
     ] = None,
-    seed: Annotated[
-        int | None,
-        typer.Option(min=0, max=2**32 - 1, help="Order of points and resampling.", show_default="0"),
-    ] = None,
+    seed: Annotated[int | None, number(SEED, "Order of points and resampling.", "0")] = None,
     out: Annotated[
         Path | None,
         typer.Option(help="Profile to write (.toml).", show_default="your own platforms, under its name"),
@@ -129,7 +111,7 @@ def _simulated(asked: DeviceSpec, platform: str | None, path: PathChoice) -> Pla
     from xstage_tune.devices.platform_choice import choose_platform
 
     if asked.kind == "simulator":
-        return choose_platform(platform, notify, path=PATHS[path])
+        return choose_platform(platform, notify, path=named_path(path))
     if platform is not None:
         raise UsageError(
             "--platform says what to simulate, and nothing is simulated", "add --device simulator"
@@ -155,35 +137,33 @@ def _request(
     device: Device,
     simulated: PlatformProfile | None,
     path: PathChoice,
-    flavour: FlavourChoice | None,
-    budget: BudgetChoice | None,
+    flavour: FlavoursChoice | None,
+    budget: BudgetName | None,
     seed: int | None,
 ) -> CalibrationRequest:
     """What to measure: as asked; else, on a recording, as recorded; else everything that the device has."""
     from xstage_tune.base.fabric import STORE_FLAVOURS
-    from xstage_tune.calibration.request import CalibrationRequest, request_from_keys
+    from xstage_tune.calibration.request import CalibrationRequest
     from xstage_tune.launches.replay import ReplayedDevice
 
     paths, flavours = device.describe().paths, STORE_FLAVOURS
     if simulated is not None:
         known = {point.flavour for point in simulated.issue}
-        flavours = tuple(flavour for flavour in STORE_FLAVOURS if flavour in known)
-    chosen = CalibrationRequest("peer" if "peer" in paths else "host", flavours)
+        flavours = tuple(one for one in STORE_FLAVOURS if one in known)
     if isinstance(device, ReplayedDevice):
-        chosen = request_from_keys(device.request, device.identity)
-    changes: dict[str, Any] = {}
-    if path is not PathChoice.AUTO:
-        changes["path"] = path.value
-    if flavour is not None:
-        changes["flavours"] = STORE_FLAVOURS if flavour is FlavourChoice.ALL else (flavour.value,)
-    if budget is not None:
-        changes["budget"] = budget.value
-    if seed is not None:
-        changes["seed"] = seed
-    request = replace(chosen, **changes)
+        chosen = CalibrationRequest.read(device.request, device.identity)
+    else:
+        chosen = CalibrationRequest(path="peer" if "peer" in paths else "host", flavours=flavours)
+    given: dict[str, Any] = {
+        "path": named_path(path),
+        "flavours": STORE_FLAVOURS if flavour == "all" else flavour and (flavour,),
+        "budget": budget,
+        "seed": seed,
+    }
+    request = chosen.changed(**{key: value for key, value in given.items() if value is not None})
     if isinstance(device, ReplayedDevice) and request != chosen:
-        shown = asdict(chosen) | {"flavours": "+".join(chosen.flavours)}
-        differing = [key for key in changes if getattr(request, key) != getattr(chosen, key)]
+        shown = chosen.keys() | {"flavours": "+".join(chosen.flavours)}
+        differing = [key for key in given if getattr(request, key) != getattr(chosen, key)]
         recorded = ", ".join(f"{key} {shown[key]}" for key in differing)
         raise UsageError(
             f"the recording was made with {recorded}: only what was measured can be replayed",

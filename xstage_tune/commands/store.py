@@ -9,8 +9,9 @@ from typing import Annotated
 import typer
 
 from xstage_tune.base.errors import StoreError, UsageError
+from xstage_tune.base.limits import ROWS
 from xstage_tune.commands._completion import kept_ids
-from xstage_tune.commands._options import FormatOption, OutputFormat, StoreOption
+from xstage_tune.commands._options import FormatOption, OutputFormat, StoreOption, number
 
 app = typer.Typer(
     help="The store of runs: where it is, what it holds, whether it is whole.", no_args_is_help=True
@@ -116,9 +117,7 @@ def list_command(
     suite: Annotated[
         str | None, typer.Option(metavar="ID", help="The studies of one suite.", show_default="all")
     ] = None,
-    limit: Annotated[
-        int | None, typer.Option(min=1, help="Only so many of the newest.", show_default="all")
-    ] = None,
+    limit: Annotated[int | None, number(ROWS, "Only so many of the newest.", "all")] = None,
     store: StoreOption = None,
     output: FormatOption = OutputFormat.TABLE,
 ) -> None:

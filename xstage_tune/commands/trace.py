@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from xstage_tune.base.errors import UsageError
-from xstage_tune.commands._options import StoreOption
+from xstage_tune.base.limits import EVENTS, LAUNCH
+from xstage_tune.commands._options import StoreOption, number
 from xstage_tune.commands._runs import notify
 from xstage_tune.commands._targets import (
     ForceOption,
@@ -31,10 +32,8 @@ def trace(
     study: StudyOption = None,
     platform: StudyPlatformOption = None,
     unfinished: UnfinishedOption = False,
-    launch: Annotated[
-        int | None, typer.Option(min=0, help="Trace one launch of the run.", show_default="all")
-    ] = None,
-    max_events: Annotated[int, typer.Option(min=1, help="Most spans to write.")] = 500_000,
+    launch: Annotated[int | None, number(LAUNCH, "Trace one launch of the run.", "all")] = None,
+    max_events: Annotated[int, number(EVENTS, "Most spans to write.")] = 500_000,
     force: ForceOption = False,
     store: StoreOption = None,
 ) -> None:

@@ -30,6 +30,20 @@ def family_of_config(config: KernelConfig) -> AnyFamily:
     return family
 
 
+def require_kind(config: KernelConfig, workload: Workload) -> None:
+    """Refuse a config of another family than the workload's.
+
+    Raises:
+        UsageError: says which kind it should be.
+    """
+    kind = family_of(workload).config_kind
+    if config.kind != kind:
+        raise UsageError(
+            f"a config of kind '{config.kind}' does not fit the workload '{workload.name}'",
+            f"give one of kind '{kind}', or --config default",
+        )
+
+
 def bind(workload: Workload, platform: PlatformProfile, config: KernelConfig | None = None) -> AnyBound:
     """The family of a workload, for it and a platform.
 
@@ -39,10 +53,9 @@ def bind(workload: Workload, platform: PlatformProfile, config: KernelConfig | N
     Raises:
         UsageError: the config is for another kind of workload.
     """
-    family = family_of(workload)
-    if config is not None and config.kind != family.config_kind:
-        raise UsageError(f"a config of kind '{config.kind}' does not fit the workload '{workload.name}'")
-    return family.bind(workload, platform)
+    if config is not None:
+        require_kind(config, workload)
+    return family_of(workload).bind(workload, platform)
 
 
 def check_config(config: KernelConfig, workload: Workload, platform: PlatformProfile) -> Resources:

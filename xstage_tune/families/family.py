@@ -46,6 +46,31 @@ class Judged(NamedTuple):
     key: Hashable
 
 
+class Knob(NamedTuple):
+    """A key of a config that an emulation sweeps; whole numbers from 1 up.
+
+    Args:
+        example: of values, as a hint gives them.
+        order: the only one that has it; None where all have.
+    """
+
+    example: str
+    order: str | None = None
+
+
+class Ordered(NamedTuple, Generic[ConfigT]):
+    """A config with one of its family's orders.
+
+    Args:
+        label: of the order, its parameters included.
+        name: without parameters, the same at every value of a sweep.
+    """
+
+    label: str
+    name: str
+    config: ConfigT
+
+
 @dataclass(frozen=True, slots=True)
 class Variants(Generic[ConfigT]):
     """Configs that break the same limits.
@@ -173,6 +198,23 @@ class BoundFamily(ABC, Generic[WorkloadT, ConfigT]):
             UsageError: the platform lacks compute figures.
         """
 
+    def ordered(self, config: ConfigT, order: str, placement: str) -> Ordered[ConfigT]:  # noqa: ARG002
+        """A config with an order and a placement of the family's in place of its own, to be emulated.
+
+        An order that is the config's own keeps its parameters, another has its usual ones. Here the order is
+        the config's ``tile_order``.
+        """
+        return Ordered(order, order, config.model_copy(update={"tile_order": order}))
+
+    def with_knob(self, config: ConfigT, knob: str, value: int) -> ConfigT:  # noqa: ARG002 - has none
+        """A config with another value of one of the family's knobs, and what must change with it.
+
+        Raises:
+            UsageError: the family has no such knob, or the value does not fit; says which does.
+        """
+        option = f"--{knob.replace('_', '-')}"
+        raise UsageError(f"{option} does not fit the workload '{self.workload.name}'", "leave it out")
+
     @abstractmethod
     def judge(self) -> Callable[[ConfigT], Judged]:
         """What bounds and predicts a config in closed form; shares what configs have in common.
@@ -244,6 +286,12 @@ class Family(ABC, Generic[WorkloadT, ConfigT]):
     #: kinds of a schedule; empty where it is not emulated.
     orders: ClassVar[tuple[str, ...]] = ()
     orders_name: ClassVar[str] = "tile orders"
+    #: Where an emulation may place the tiles of an order.
+    placements: ClassVar[tuple[str, ...]] = ("even",)
+    #: What of a config an emulation sweeps, beside keys of the workload.
+    knobs: ClassVar[Mapping[str, Knob]] = {}
+    #: Mainloops whose time ``--tile-ns`` gives, all or none of them: of l1, l2 and q.
+    mainloops: ClassVar[tuple[str, ...]] = ()
 
     @abstractmethod
     def bind(self, workload: WorkloadT, platform: PlatformProfile) -> BoundFamily[WorkloadT, ConfigT]:
@@ -279,6 +327,19 @@ class Family(ABC, Generic[WorkloadT, ConfigT]):
             f"{self.shape_words(workload)}, {self.tokens_words(workload)} tokens, {ranks}; "
             f"{percent(100 * workload.leaving_fraction, 1)} of its bytes leave the GPU."
         )
+
+    def usual_orders(self, config: ConfigT, *, chosen: bool, swept: bool) -> tuple[str, ...]:  # noqa: ARG002
+        """What an emulation compares where nothing is named: here all, or in a sweep the config's own.
+
+        Args:
+            chosen: whether the config is another than the default.
+            swept: whether a quantity is varied.
+        """
+        return (config.model_dump()["tile_order"],) if swept and self.orders else self.orders
+
+    def placement_of(self, config: ConfigT) -> str:  # noqa: ARG002 - a family of one placement
+        """The config's own of :attr:`placements`."""
+        return self.placements[0]
 
     def params_of(self, config: ConfigT) -> Params:
         """A config as values by axis."""

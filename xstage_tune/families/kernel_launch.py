@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from statistics import median
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import TypeAdapter
 
 from xstage_tune.base.errors import DeviceError
 from xstage_tune.base.fabric import StorePath
+from xstage_tune.base.limits import Objective
 from xstage_tune.families.config import KernelConfig
 from xstage_tune.families.config_files import config_keys
 from xstage_tune.families.workload import Workload
 from xstage_tune.launches.device import Device, LaunchKind
-
-#: ``latency``: time of the launch. ``stall``: time that a Tensor Core role waits, mean over the SMs.
-Objective = Literal["latency", "stall"]
 
 #: How the identity of a device that runs skeletons begins.
 EMULATION_ON = "emulation on "

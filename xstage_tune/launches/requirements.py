@@ -9,9 +9,6 @@ from xstage_tune.launches.gpu_identity import identity_of
 from xstage_tune.platforms.gpus import compare
 from xstage_tune.platforms.schema import PlatformProfile
 
-#: More would only repeat what is known.
-MOST_REPEATS = 1000
-
 
 def require_path(device: DeviceDescription, path: StorePath) -> None:
     """Refuse a path that the device lacks.
@@ -70,13 +67,3 @@ def require_platform_path(platform: PlatformProfile, path: StorePath) -> None:
             f"platform '{platform.name}' was calibrated for path '{platform.path}', not '{path}'",
             f"calibrate it: xstage-tune calibrate --path {path}; or give its --platform",
         )
-
-
-def require_repeats(repeats: int) -> None:
-    """Refuse a number of repeats that no command allows; one read from a file may be anything.
-
-    Raises:
-        UsageError: it is no whole number from 1 to :data:`MOST_REPEATS`.
-    """
-    if not isinstance(repeats, int) or not 1 <= repeats <= MOST_REPEATS:
-        raise UsageError(f"repeats must be 1 to {MOST_REPEATS}, got {repeats}", "give --repeats 5")

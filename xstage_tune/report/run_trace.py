@@ -10,7 +10,7 @@ from xstage_tune.base.errors import UsageError
 from xstage_tune.base.number_format import byte_count, duration
 from xstage_tune.base.spans import SpanTable
 from xstage_tune.experiments.emulation.cases import cases_of, launch_of
-from xstage_tune.experiments.emulation.request import request_from_keys
+from xstage_tune.experiments.emulation.request import EmulationRequest
 from xstage_tune.families.attention_a2a.budget import WARPGROUP_ROWS
 from xstage_tune.families.attention_a2a.timing import ATTENTIONS
 from xstage_tune.families.kernel_launch import OTHER_GPU
@@ -97,7 +97,7 @@ def _emulated_tiles(run: Run) -> Callable[[StoredLaunch], TileKinds | None]:
     if run.kind != "emulate":
         return lambda _: None
     try:
-        request = request_from_keys(run.parameters, f"run {run.id}")
+        request = EmulationRequest.read(run.parameters, f"run {run.id}")
         cases = {case.label: case for case in cases_of(request)}
     except UsageError:
         return lambda _: None

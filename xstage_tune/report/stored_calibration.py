@@ -10,7 +10,7 @@ from pydantic import TypeAdapter
 from xstage_tune.base.errors import FindingError, UsageError
 from xstage_tune.base.number_format import rate
 from xstage_tune.calibration.procedure import fit
-from xstage_tune.calibration.request import request_from_keys
+from xstage_tune.calibration.request import CalibrationRequest
 from xstage_tune.calibration.result import CalibrationResult, Finding
 from xstage_tune.launches.bursts import BURSTS, COPY_RATES, BurstRun
 from xstage_tune.launches.device import DeviceDescription, Outcome
@@ -46,7 +46,7 @@ def rebuild_calibration(store: Store, run: Run) -> CalibrationResult:
             _bursts(launches),
             COPY_RATES.figures.validate_python(concluded[COPY_RATES.name]),
             _DESCRIPTION.validate_python(run.environment.device),
-            request_from_keys(run.parameters, f"run {run.id}"),
+            CalibrationRequest.read(run.parameters, f"run {run.id}"),
         )
     except FindingError as error:
         raise FindingError(

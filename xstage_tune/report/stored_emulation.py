@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 
 from xstage_tune.base.errors import UsageError
-from xstage_tune.experiments.emulation.request import request_from_keys
+from xstage_tune.experiments.emulation.request import EmulationRequest
 from xstage_tune.experiments.emulation.result import EmulationResult, conclude
 from xstage_tune.launches.skeleton_figures import LaunchFigures
 from xstage_tune.launches.skeletons import SKELETONS
@@ -29,7 +29,7 @@ def rebuild_emulation(store: Store, run: Run) -> EmulationResult:
         measured[launch.point_as(SKELETONS).label].append(launch.figures_as(SKELETONS))
     origin = f"run {run.id}"
     return conclude(
-        request_from_keys(run.parameters, origin),
+        EmulationRequest.read(run.parameters, origin),
         measured,
         run_id=run.id,
         device=run.parameters[DEVICE_KEY],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from xstage_tune.base.errors import UsageError
 from xstage_tune.experiments.timing.prediction import predict
 from xstage_tune.experiments.timing.procedure import LaunchResult
-from xstage_tune.experiments.timing.request import request_from_keys
+from xstage_tune.experiments.timing.request import ProfileRequest
 from xstage_tune.experiments.timing.result import ProfileResult, conclude
 from xstage_tune.families.attention_a2a.timing import ATTENTIONS
 from xstage_tune.store.facade import Store
@@ -24,7 +24,7 @@ def rebuild_profile(store: Store, run: Run) -> ProfileResult:
     launches = store.launches(run.id)
     if not launches:
         raise UsageError(f"run {run.id} has no launches: it is {run.status}", "profile again")
-    request = request_from_keys(run.parameters, f"run {run.id}")
+    request = ProfileRequest.read(run.parameters, f"run {run.id}")
     return conclude(
         request,
         [_result(launch) for launch in launches],

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
+from pathlib import Path
 from typing import Any, Protocol
 
 from xstage_tune.base.errors import UsageError
@@ -13,8 +14,10 @@ from xstage_tune.base.json_output import json_sha256
 from xstage_tune.base.profile_files import check_profile
 from xstage_tune.base.version import __version__
 from xstage_tune.devices.kernel_identity import kernel_sha256
+from xstage_tune.families.binding import default_config
 from xstage_tune.families.config import KernelConfig
-from xstage_tune.families.config_files import config_from_keys, config_keys
+from xstage_tune.families.config_choice import DEFAULT_CONFIG, is_file_choice, study_of
+from xstage_tune.families.config_files import config_from_keys, config_keys, load_config
 from xstage_tune.families.kernel_launch import EMULATION_ON
 from xstage_tune.families.workload import Workload
 from xstage_tune.families.workload_files import workload_from_keys
@@ -28,6 +31,8 @@ from xstage_tune.store.models import Study, Trial
 
 #: Key of a trial's ``verification`` that holds the whole result; its trial is the answer.
 _RESULT = "result"
+#: Keys of a request that a study's ``space`` holds; its other ones are columns, or of one run alone.
+_IN_SPACE = ("workload", "platform", "tolerance", "trials")
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,12 +175,9 @@ def begin_study(
     study_id = store.studies.add(
         **identity,
         space={
-            "workload": request.workload.model_dump(mode="json", exclude_none=True),
-            "platform": request.platform.model_dump(mode="json", exclude_none=True),
-            "tolerance": request.tolerance,
+            **{key: value for key, value in request.keys().items() if key in _IN_SPACE},
             "tool_version": __version__,
             "kernel_sha256": kernel_sha256(request.workload.kind, emulated=device.startswith(EMULATION_ON)),
-            "trials": request.trials,
             "axes": {name: list(values) for name, values in space.axes.items()},
             "configs": len(space.configs),
             "infeasible": {cut.limit_name: cut.configs for cut in space.infeasible},
@@ -266,6 +268,44 @@ def stored_result(store: Store, study_id: str = "latest") -> SearchResult:
             f"xstage-tune search --resume {study.id} goes on with it",
         )
     return result_from_keys(results[-1], f"study {study.id}")
+
+
+def chosen_config(choice: str, workload: Workload, platform: PlatformProfile, store: Store) -> KernelConfig:
+    """The config that a ``--config`` names: ``default``, ``study:ID`` or a file.
+
+    Raises:
+        UsageError: there is no such study or file, or the file breaks the schema.
+    """
+    if choice == DEFAULT_CONFIG:
+        return default_config(workload, platform)
+    if (study := study_of(choice)) is not None:
+        return stored_result(store, study).best.config
+    return load_config(Path(choice))
+
+
+def require_readable(platform: str | None, config: str) -> None:
+    """Refuse a platform, or a config's file, that cannot be read, before anything is opened for them.
+
+    Raises:
+        UsageError: there is no such one, or it breaks the schema.
+    """
+    if platform is not None:
+        load_platform(platform)
+    if is_file_choice(config):
+        load_config(Path(config))
+
+
+def studied_request(study: Study, **given: Any) -> SearchRequest:
+    """What a study was begun with, but for what is given; older studies did not keep their trials.
+
+    Raises:
+        UsageError: its keys are of another version of the tool, or as :func:`studied_platform`.
+    """
+    columns = {"objective": study.objective, "sampler": study.sampler, "seed": study.seed}
+    own = {key: study.space[key] for key in _IN_SPACE if key in study.space} | columns
+    if "platform" not in given:
+        own["platform"] = studied_platform(study)
+    return SearchRequest.read(own | given, f"study {study.id}")
 
 
 def studied_workload(study: Study) -> Workload:

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from xstage_tune.base.limits import Objective
 from xstage_tune.families.binding import bind
 from xstage_tune.families.config import KernelConfig
-from xstage_tune.families.kernel_launch import Objective
 from xstage_tune.families.workload import Workload
 from xstage_tune.platforms.schema import PlatformProfile
 

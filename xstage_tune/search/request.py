@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import Annotated, ClassVar
 
-from xstage_tune.families.kernel_launch import Objective
-from xstage_tune.families.workload import Workload
+from xstage_tune.base.field_types import Finite, Whole
+from xstage_tune.base.limits import SEED, TIMEOUT_S, TOLERANCE, TRIALS, Objective, SamplerName
+from xstage_tune.base.request import Request
+from xstage_tune.families.fields import AnyWorkload
 from xstage_tune.platforms.schema import PlatformProfile
-from xstage_tune.search.sampling import SamplerName
 
 
-@dataclass(frozen=True, slots=True)
-class SearchRequest:
-    """One search.
+class SearchOptions(Request):
+    """How a search is made.
 
     Args:
-        workload, platform: what to tune for.
         objective: what to make small.
         sampler: who proposes beside the ranking; ``exhaustive`` evaluates every config that fits.
         seed: of the sampler: the same seed gives the same result.
@@ -24,15 +23,26 @@ class SearchRequest:
         tolerance: stop once the best is within this fraction of the remaining bound.
     """
 
-    workload: Workload
-    platform: PlatformProfile
+    OF: ClassVar[str] = "a search"
+
     objective: Objective = "latency"
     sampler: SamplerName = "tpe"
-    seed: int = 0
-    trials: int | None = None
-    timeout_s: float | None = None
-    tolerance: float = 0.01
+    seed: Annotated[Whole, SEED] = 0
+    trials: Annotated[Whole, TRIALS] | None = None
+    timeout_s: Annotated[Finite, TIMEOUT_S] | None = None
+    tolerance: Annotated[Finite, TOLERANCE] = 0.01
 
     @property
     def exhaustive(self) -> bool:
         return self.sampler == "exhaustive"
+
+
+class SearchRequest(SearchOptions):
+    """One search.
+
+    Args:
+        workload, platform: what to tune for.
+    """
+
+    workload: AnyWorkload
+    platform: PlatformProfile

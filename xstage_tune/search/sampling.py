@@ -5,9 +5,10 @@ from __future__ import annotations
 import importlib.util
 import warnings
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from xstage_tune.base.errors import DeviceError
+from xstage_tune.base.limits import SamplerName
 from xstage_tune.families.config import KernelConfig
 from xstage_tune.families.family import Params, Value
 from xstage_tune.search.space import Space, params_of
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
     from optuna.samplers import BaseSampler
     from optuna.trial import FrozenTrial
-
-SamplerName = Literal["tpe", "gp", "random", "exhaustive"]
 
 #: Outcomes that a sampler learns from at most. What one proposal costs grows with them, so without a limit a
 #: study's cost would be quadratic in its trials.

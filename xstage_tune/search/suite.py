@@ -25,9 +25,8 @@ from xstage_tune.platforms.schema import PlatformProfile
 from xstage_tune.search.driver import run_search
 from xstage_tune.search.evaluation import evaluate
 from xstage_tune.search.journal import begin_study
-from xstage_tune.search.request import SearchRequest
+from xstage_tune.search.request import SearchOptions, SearchRequest
 from xstage_tune.search.result import Outcome, SearchResult
-from xstage_tune.search.sampling import SamplerName
 from xstage_tune.search.space import build_space
 from xstage_tune.store.facade import Store
 from xstage_tune.store.provenance import new_id
@@ -39,16 +38,6 @@ PAPER_84 = "paper-84"
 _REPEATS = 5
 #: Evaluations of each search, unless said otherwise: enough for the ranking's best, in three minutes for all.
 DEFAULT_TRIALS = 24
-
-
-@dataclass(frozen=True, slots=True)
-class SuiteOptions:
-    """How each of the suite's searches is made; see :class:`~xstage_tune.search.request.SearchRequest`."""
-
-    trials: int = DEFAULT_TRIALS
-    seed: int = 0
-    sampler: SamplerName = "tpe"
-    tolerance: float = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,25 +153,27 @@ def paper_84_workloads() -> Iterator[tuple[str, str, MoeWorkload]]:
 
 
 def run_paper_84(
-    platform: PlatformProfile, device: Device, options: SuiteOptions, store: Store, progress: Progress
+    platform: PlatformProfile, device: Device, options: SearchOptions, store: Store, progress: Progress
 ) -> SuiteResult:
     """Search every configuration, each as a study of the store.
+
+    Args:
+        options: of each search; ``trials`` are :data:`DEFAULT_TRIALS` where none are named.
 
     Raises:
         UsageError: the platform lacks compute figures, T0 or Q.
         RunInterrupted: the user stopped it; the studies are kept.
     """
     cases = list(paper_84_workloads())
-    suite = {"name": PAPER_84, "id": new_id("suite")}
+    asked = vars(options) | {"trials": options.trials or DEFAULT_TRIALS}
+    suite_id = new_id("suite")
+    suite = {"name": PAPER_84, "id": suite_id, "searches": len(cases)}
     progress.planned(len(cases))
     rows: list[SuiteRow] = []
     studies: list[str] = []
     try:
         for model, routing, workload in cases:
-            request = SearchRequest(
-                workload, platform, sampler=options.sampler, seed=options.seed, trials=options.trials,
-                tolerance=options.tolerance,
-            )  # fmt: skip
+            request = SearchRequest(workload=workload, platform=platform, **asked)
             space = build_space(workload, platform)
             journal = begin_study(store, request, space, device.identity, suite)
             studies.append(journal.study_id)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from xstage_tune.base.errors import UsageError
+from xstage_tune.base.limits import Objective
 from xstage_tune.families.binding import bind
-from xstage_tune.families.kernel_launch import Objective
 from xstage_tune.platforms.schema import PlatformProfile
 from xstage_tune.search.answer import choose_answer
 from xstage_tune.search.candidates import Candidates

@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import cast, get_args
 
-from xstage_tune.base.errors import UsageError
-from xstage_tune.experiments.emulation.request import EmulationRequest, ScheduleName
-from xstage_tune.families.binding import fused_launch
+from xstage_tune.experiments.emulation.request import EmulationRequest
+from xstage_tune.families.binding import family_of, fused_launch
 from xstage_tune.families.config import KernelConfig
 from xstage_tune.families.fused_skeleton import fused_skeleton
 from xstage_tune.families.launch import FusedLaunch
-from xstage_tune.families.megamoe.config import MegaMoeConfig, Schedule, ScheduleKind
-from xstage_tune.families.megamoe.defaults import fitting_stages, schedule_of_kind
-from xstage_tune.families.megamoe.workload import MoeWorkload
 from xstage_tune.families.workload import Workload
 from xstage_tune.families.workload_files import workload_from_keys
 from xstage_tune.launches.skeletons import Skeleton
-from xstage_tune.platforms.schema import PlatformProfile
 
 #: An attention's launch with nothing remote: T_FA of the residual.
 WITHOUT_STORES = "no remote stores"
@@ -82,25 +75,19 @@ def launch_of(case: EmulationCase, request: EmulationRequest) -> FusedLaunch:
 
 def _cases_at(request: EmulationRequest, value: float | None) -> Iterator[EmulationCase]:
     """All schedules at one value of the sweep."""
-    workload = _workload_at(request, value)
+    workload, config = _workload_at(request, value), request.config
     suffix = _suffix(request, value)
-    config = request.config
+    family = family_of(workload)
+    bound = family.bind(workload, request.platform)
+    if request.sweep is not None and value is not None and request.sweep.key in family.knobs:
+        config = bound.with_knob(config, request.sweep.key, int(value))
+    for order in request.schedules:
+        for placement in request.placements:
+            one = bound.ordered(config, order, placement)
+            yield EmulationCase(f"{one.label}{suffix}", one.name, workload, one.config, value)
     if request.compares_alone:
-        for order in request.schedules:
-            ordered = config.model_copy(update={"tile_order": order})
-            yield EmulationCase(f"{order}{suffix}", order, workload, ordered, value)
         alone = f"{WITHOUT_STORES}{suffix}"
         yield EmulationCase(alone, WITHOUT_STORES, workload, config, value, remote=False)
-        return
-    workload = cast(MoeWorkload, workload)
-    tiles = _tiles_at(request, cast(MegaMoeConfig, config), workload, value)
-    for kind in request.schedules:
-        schedule = _schedule(request, tiles, workload, kind, value)
-        for placement in request.placements:
-            placed = schedule.model_copy(update={"placement": placement})
-            name = kind + (", by share" if placement == "share" else "")
-            variant = tiles.model_copy(update={"schedule": placed})
-            yield EmulationCase(f"{placed.label}{suffix}", name, workload, variant, value)
 
 
 def _suffix(request: EmulationRequest, value: float | None) -> str:
@@ -114,61 +101,8 @@ def _workload_at(request: EmulationRequest, value: float | None) -> Workload:
     sweep, workload = request.sweep, request.workload
     if sweep is None or value is None or sweep.key not in ("tokens", "remote_fraction"):
         return workload
-    key: str = sweep.key
-    at = value if key == "remote_fraction" else int(value)
-    if key == "tokens":
-        key = workload.TOKENS_KEY
+    at = value if sweep.key == "remote_fraction" else int(value)
+    key = workload.TOKENS_KEY if sweep.key == "tokens" else sweep.key
     origin = f"--sweep {sweep.key}={sweep.shown(value)}"
     changed = {**workload.model_dump(exclude_none=True), key: at}
     return workload_from_keys(changed, origin)
-
-
-def _tiles_at(
-    request: EmulationRequest, config: MegaMoeConfig, workload: MoeWorkload, value: float | None
-) -> MegaMoeConfig:
-    """The config with a swept staging depth."""
-    if request.sweep is None or request.sweep.key != "staging_depth" or value is None:
-        return config
-    return with_staging_depth(config, int(value), workload, request.platform)
-
-
-def with_staging_depth(
-    config: MegaMoeConfig, staging_depth: int, workload: MoeWorkload, platform: PlatformProfile
-) -> MegaMoeConfig:
-    """A config with S slots, and with fewer pipeline stages where they need the room.
-
-    Raises:
-        UsageError: not even one stage fits beside them; says how many slots would.
-    """
-
-    def stages_beside(depth: int) -> int:
-        return fitting_stages(config.model_copy(update={"staging_depth": depth}), workload, platform)
-
-    # Fewer stages fit beside more slots: the depths that leave a stage come before all that leave none.
-    fits = bisect_left(range(1, staging_depth + 1), True, key=lambda depth: stages_beside(depth) < 1)
-    if fits == staging_depth:
-        stages = min(stages_beside(fits), config.pipeline_stages)
-        return config.model_copy(update={"staging_depth": fits, "pipeline_stages": stages})
-    if fits:
-        raise UsageError(
-            f"{staging_depth} staging slots do not fit the shared memory of a CTA: {fits} do, of a "
-            f"{config.block_m}x{config.block_n} tile beside one pipeline stage",
-            f"--staging-depth {fits}, or a config with a smaller tile",
-        )
-    raise UsageError(f"no staging slot of a {config.block_m}x{config.block_n} tile fits the shared memory")
-
-
-def _schedule(
-    request: EmulationRequest,
-    tiles: MegaMoeConfig,
-    workload: MoeWorkload,
-    kind: ScheduleName,
-    value: float | None,
-) -> Schedule:
-    """The config's own parameters for its own schedule, the usual ones for the others; or the swept lead."""
-    if request.sweep and request.sweep.key == "lead" and value is not None:
-        return Schedule(kind="interleaved", lead_rows=int(value))
-    if tiles.schedule.kind == kind:
-        return tiles.schedule
-    moe_kind = next(one for one in get_args(ScheduleKind) if one == kind)
-    return schedule_of_kind(moe_kind, tiles, workload, request.platform)

@@ -3,46 +3,38 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from collections.abc import Sequence
+from typing import Annotated, ClassVar
+
+from pydantic import Field, model_validator
 
 from xstage_tune.base.errors import UsageError
 from xstage_tune.base.fabric import StoreFlavour, StorePath
-from xstage_tune.base.profile_files import check_profile
-from xstage_tune.experiments.emulation.sweep import Sweep, sweep_from_keys, sweep_keys
-from xstage_tune.families.attention_a2a.config import TileOrder
-from xstage_tune.families.binding import family_of
-from xstage_tune.families.config import KernelConfig
-from xstage_tune.families.config_files import config_from_keys, config_keys
+from xstage_tune.base.field_types import Whole
+from xstage_tune.base.limits import REPEATS, SEED
+from xstage_tune.base.request import Request
+from xstage_tune.experiments.emulation.sweep import Sweep, swept_by_emulation
+from xstage_tune.families.binding import family_of, require_kind
+from xstage_tune.families.fields import AnyConfig, AnyWorkload
 from xstage_tune.families.fused_skeleton import LONGEST_SPIN_NS
 from xstage_tune.families.launch import GivenTimes
-from xstage_tune.families.megamoe.config import Placement, ScheduleKind
-from xstage_tune.families.workload import Workload
-from xstage_tune.families.workload_files import workload_from_keys
-from xstage_tune.launches.requirements import require_platform_path, require_repeats
+from xstage_tune.launches.requirements import require_platform_path
 from xstage_tune.platforms.schema import PlatformProfile
-
-ScheduleName = ScheduleKind | TileOrder
-#: What a MegaMoE emulation compares unless told otherwise: the historical baseline, Algorithm 1, and 1:1.
-USUAL_MOE_SCHEDULES: tuple[ScheduleName, ...] = ("wave", "interleaved", "alternating")
 
 _SPINS = {"l1": "l1_ns", "l2": "l2_ns", "q": "q_ns", "epilogue": "epilogue_ns"}
 _SPIN_EXAMPLE = "--tile-ns l1=25000,l2=12700 for MegaMoE, --tile-ns q=80000 for attention"
 
 
-@dataclass(frozen=True, slots=True)
-class EmulationRequest:
+class EmulationRequest(Request):
     """One emulation: a workload's schedules on one path of one GPU.
 
     Args:
         platform: calibrated, of that path: what the predictions rest on, and the shares of a placement.
         config: tiles, staging, and the parameters of its own schedule.
-        schedules: MegaMoE's schedules, or attention's tile orders.
-        placements: of each MegaMoE schedule.
+        schedules, placements: of the workload's family, each of the former with each of the latter.
         path: of the remote stores.
         given: tile times in place of the compute model's.
-        dependencies: False runs Linear-2 as if its inputs were ready.
+        dependencies: False runs tiles as if their inputs were ready.
         completion_coupled: the issue role waits for visibility: the counterfactual.
         repeats: launches of each case.
         seed: of the simulator's start times.
@@ -53,45 +45,37 @@ class EmulationRequest:
         UsageError: two of them do not go together, or with the workload.
     """
 
-    workload: Workload
+    OF: ClassVar[str] = "an emulation"
+
+    workload: AnyWorkload
     platform: PlatformProfile
-    config: KernelConfig
-    schedules: tuple[ScheduleName, ...]
+    config: AnyConfig
+    schedules: tuple[str, ...]
     path: StorePath
-    placements: tuple[Placement, ...] = ("even",)
-    given: GivenTimes = field(default_factory=GivenTimes)
+    placements: tuple[str, ...] = ("even",)
+    given: GivenTimes = Field(default_factory=GivenTimes)
     dependencies: bool = True
     completion_coupled: bool = False
-    repeats: int = 5
-    seed: int = 0
+    repeats: Annotated[Whole, REPEATS] = 5
+    seed: Annotated[Whole, SEED] = 0
     sweep: Sweep | None = None
     other_gpu: str = ""
 
-    def __post_init__(self) -> None:
-        family = family_of(self.workload)
-        moe = family.depends
-        if self.config.kind != family.config_kind:
-            raise UsageError(
-                f"a config of kind '{self.config.kind}' does not fit the workload '{self.workload.name}'",
-                f"give one of kind '{family.config_kind}', or --config default",
-            )
+    @model_validator(mode="after")
+    def _goes_together(self) -> EmulationRequest:
+        family, name = family_of(self.workload), self.workload.name
+        require_kind(self.config, self.workload)
         if not family.orders:
             raise UsageError(
                 f"a workload of kind '{self.workload.kind}' is not emulated: its family names no tile orders",
                 "audit and search serve it",
             )
-        known, what = family.orders, family.orders_name
-        for name in self.schedules:
-            if name not in known:
-                raise UsageError(
-                    f"--schedule {name} does not fit the workload '{self.workload.name}'",
-                    f"its {what} are {', '.join(known)}",
-                )
+        _refuse_others("--schedule", self.schedules, family.orders, name, family.orders_name)
+        _refuse_others("--placement", self.placements, family.placements, name, "placements")
         require_platform_path(self.platform, self.path)
-        require_repeats(self.repeats)
-        if not moe and not self.dependencies:
+        if not family.depends and not self.dependencies:
             raise UsageError(
-                f"--no-dependencies is of MegaMoE; the tiles of '{self.workload.name}' depend on nothing",
+                f"--no-dependencies does not fit the workload '{name}': its tiles depend on nothing",
                 "leave it out",
             )
         if "share" in self.placements and self.platform.arbitration is None:
@@ -99,8 +83,9 @@ class EmulationRequest:
                 f"platform '{self.platform.name}' has no shares of its SMs to place tiles by",
                 "leave out --placement, or give a --platform with arbitration",
             )
-        _check_given(self.given, moe)
-        self._check_sweep(moe)
+        self._check_given(family.mainloops)
+        self._check_sweep()
+        return self
 
     @property
     def flavour(self) -> StoreFlavour:
@@ -116,66 +101,36 @@ class EmulationRequest:
         """Whether the platform speaks of these stores: it does not of the local control."""
         return self.path == self.platform.path
 
-    def keys(self) -> dict[str, Any]:
-        """As plain keys; :func:`request_from_keys` reads them back."""
-        return {
-            "workload": self.workload.model_dump(mode="json", exclude_none=True),
-            "platform": self.platform.model_dump(mode="json", exclude_none=True),
-            "config": config_keys(self.config),
-            "schedules": list(self.schedules),
-            "placements": list(self.placements),
-            "path": self.path,
-            "given": {key: value for key, value in asdict(self.given).items() if value is not None},
-            "dependencies": self.dependencies,
-            "completion_coupled": self.completion_coupled,
-            "repeats": self.repeats,
-            "seed": self.seed,
-            "sweep": sweep_keys(self.sweep),
-            "other_gpu": self.other_gpu,
-        }
+    def _check_given(self, mainloops: tuple[str, ...]) -> None:
+        given = [name for name in ("l1", "l2", "q") if getattr(self.given, f"{name}_ns") is not None]
+        if given and set(given) != set(mainloops):
+            own = f"it takes {' and '.join(mainloops)} together" if mainloops else "it takes none"
+            raise UsageError(
+                f"--tile-ns {' and '.join(given)} does not fit the workload '{self.workload.name}': {own}",
+                _SPIN_EXAMPLE,
+            )
 
-    def _check_sweep(self, moe: bool) -> None:
+    def _check_sweep(self) -> None:
         if self.sweep is None:
             return
-        key = self.sweep.key
-        if not moe and key in ("lead", "staging_depth"):
+        key, swept = self.sweep.key, swept_by_emulation(self.workload)
+        _refuse_others("--sweep", [key], tuple(swept), self.workload.name, "sweeps")
+        knob = family_of(self.workload).knobs.get(key)
+        if knob is not None and knob.order is not None and self.schedules != (knob.order,):
             raise UsageError(
-                f"--sweep {key} is of MegaMoE; '{self.workload.name}' is an attention",
-                "sweep tokens or remote_fraction, or change output_staging in a --config",
-            )
-        if key == "lead" and self.schedules != ("interleaved",):
-            raise UsageError(
-                "--sweep lead is of the interleaved schedule", "give --schedule interleaved alone"
+                f"--sweep {key} is of the {knob.order} schedule", f"give --schedule {knob.order} alone"
             )
 
 
-def request_from_keys(keys: Mapping[str, Any], origin: str) -> EmulationRequest:
-    """Keys of :meth:`EmulationRequest.keys` as a request.
-
-    Raises:
-        UsageError: they are of another version, or break a schema.
-    """
-    try:
-        return EmulationRequest(
-            workload=workload_from_keys(dict(keys["workload"]), f"{origin}, workload"),
-            platform=check_profile(PlatformProfile, keys["platform"], f"{origin}, platform"),
-            config=config_from_keys(keys["config"], f"{origin}, config"),
-            schedules=tuple(keys["schedules"]),
-            placements=tuple(keys["placements"]),
-            path=keys["path"],
-            given=GivenTimes(**keys["given"]),
-            dependencies=keys["dependencies"],
-            completion_coupled=keys["completion_coupled"],
-            repeats=keys["repeats"],
-            seed=keys["seed"],
-            sweep=sweep_from_keys(keys["sweep"]),
-            other_gpu=str(keys.get("other_gpu", "")),
-        )
-    except UsageError as error:
-        where = "" if error.message.startswith(origin) else f"{origin}: "
-        raise UsageError(f"{where}{error.message}", error.hint) from None
-    except (KeyError, TypeError) as error:
-        raise UsageError(f"{origin}: not the request of an emulation: {error}") from None
+def _refuse_others(
+    option: str, named: Sequence[str], known: tuple[str, ...], workload: str, what: str
+) -> None:
+    for name in named:
+        if name not in known:
+            raise UsageError(
+                f"{option} {name} does not fit the workload '{workload}'",
+                f"its {what} are {', '.join(known)}",
+            )
 
 
 def parse_given(text: str) -> GivenTimes:
@@ -209,12 +164,3 @@ def _spin_ns(key: str, value: str, text: str) -> float:
             "times are in ns",
         )
     return time_ns
-
-
-def _check_given(given: GivenTimes, moe: bool) -> None:
-    if moe and given.q_ns is not None:
-        raise UsageError("--tile-ns q is of attention; a MoE layer takes l1 and l2", _SPIN_EXAMPLE)
-    if not moe and (given.l1_ns, given.l2_ns) != (None, None):
-        raise UsageError("--tile-ns l1 and l2 are of a MoE layer; attention takes q", _SPIN_EXAMPLE)
-    if (given.l1_ns is None) != (given.l2_ns is None):
-        raise UsageError("--tile-ns takes l1 and l2 together", _SPIN_EXAMPLE)

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Literal, cast, get_args
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Literal, cast
+
+from pydantic import model_validator
 
 from xstage_tune.base.errors import UsageError
 from xstage_tune.base.fabric import StorePath
+from xstage_tune.base.field_types import Whole
+from xstage_tune.base.limits import REPEATS, SEED
 from xstage_tune.base.profile_files import check_profile
-from xstage_tune.experiments.emulation.sweep import Sweep, sweep_from_keys, sweep_keys
+from xstage_tune.base.request import Request
+from xstage_tune.devices.platform_choice import accept_gpu, choose_platform
+from xstage_tune.experiments.emulation.sweep import Sweep
 from xstage_tune.families.attention_a2a.config import AttentionConfig
 from xstage_tune.families.attention_a2a.timing import ProfileCase, profile_case
 from xstage_tune.families.attention_a2a.workload import AttentionWorkload
-from xstage_tune.families.config_files import config_from_keys, config_keys
-from xstage_tune.launches.requirements import require_platform_path, require_repeats
+from xstage_tune.families.binding import require_kind
+from xstage_tune.families.workload_files import load_workload
+from xstage_tune.launches.device import DeviceDescription
+from xstage_tune.launches.requirements import require_platform_path
 from xstage_tune.platforms.schema import PlatformProfile
+from xstage_tune.search.journal import chosen_config
+from xstage_tune.store.facade import Store
 
 #: ``in-turn``: each implementation alone, then in turn with the attention every few milliseconds; each
 #: recording variant with what it records. Of former versions ``blocks``, each between attentions of tenths of
@@ -23,8 +32,7 @@ from xstage_tune.platforms.schema import PlatformProfile
 Replays = Literal["in-turn", "blocks", "balanced"]
 
 
-@dataclass(frozen=True, slots=True)
-class ProfileRequest:
+class ProfileRequest(Request):
     """One attention, or one at several numbers of tokens, on one path of one GPU.
 
     Args:
@@ -41,24 +49,34 @@ class ProfileRequest:
         UsageError: two of them do not go together.
     """
 
+    OF: ClassVar[str] = "a profile run"
+
     workload: AttentionWorkload
     platform: PlatformProfile
     config: AttentionConfig
     path: StorePath
-    repeats: int = 12
-    seed: int = 0
+    repeats: Annotated[Whole, REPEATS] = 12
+    seed: Annotated[Whole, SEED] = 0
     sweep: Sweep | None = None
     platform_recorded: bool = False
     replays: Replays = "in-turn"
     other_gpu: str = ""
 
-    def __post_init__(self) -> None:
+    @model_validator(mode="after")
+    def _goes_together(self) -> ProfileRequest:
         require_platform_path(self.platform, self.path)
-        require_repeats(self.repeats)
         if self.sweep is not None and self.sweep.key != "tokens":
             raise UsageError(
                 f"--sweep {self.sweep.key}: profile sweeps tokens", "--sweep tokens=1024,2048,4096"
             )
+        return self
+
+    @classmethod
+    def completed(cls, keys: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Former versions told two kinds of replays apart by one key, and had none for it before."""
+        if keys.get("replays") is not None:
+            return keys
+        return {**keys, "replays": "blocks" if keys.get("bracketed") else "balanced"}
 
     @property
     def predicted(self) -> bool:
@@ -89,56 +107,55 @@ class ProfileRequest:
         label = "" if value is None else f"tokens={value}"
         return profile_case(label, self.workload_at(value), self.config, self.path, self.seed)
 
-    def keys(self) -> dict[str, Any]:
-        """As plain keys; :func:`request_from_keys` reads them back."""
-        return {
-            "workload": self.workload.model_dump(mode="json", exclude_none=True),
-            "platform": self.platform.model_dump(mode="json", exclude_none=True),
-            "config": config_keys(self.config),
-            "path": self.path,
-            "repeats": self.repeats,
-            "seed": self.seed,
-            "sweep": sweep_keys(self.sweep),
-            "platform_recorded": self.platform_recorded,
-            "replays": self.replays,
-            "other_gpu": self.other_gpu,
-        }
 
-
-def request_from_keys(keys: Mapping[str, Any], origin: str) -> ProfileRequest:
-    """Keys of :meth:`ProfileRequest.keys` as a request.
+def attention_workload(name_or_path: str, overrides: Sequence[str]) -> AttentionWorkload:
+    """The workload that a command names: found wrong before a GPU is opened.
 
     Raises:
-        UsageError: they are of another version, or break a schema.
+        UsageError: it is unknown, breaks the schema, or is no attention.
     """
-    try:
-        config = config_from_keys(keys["config"], f"{origin}, config")
-        if not isinstance(config, AttentionConfig):
-            raise TypeError(f"a config of kind '{config.kind}'")
-        return ProfileRequest(
-            workload=check_profile(AttentionWorkload, keys["workload"], f"{origin}, workload"),
-            platform=check_profile(PlatformProfile, keys["platform"], f"{origin}, platform"),
-            config=config,
-            path=keys["path"],
-            repeats=keys["repeats"],
-            seed=keys["seed"],
-            sweep=sweep_from_keys(keys["sweep"]),
-            platform_recorded=bool(keys.get("platform_recorded", False)),
-            replays=_replays(keys),
-            other_gpu=str(keys.get("other_gpu", "")),
+    workload = load_workload(name_or_path, overrides)
+    if not isinstance(workload, AttentionWorkload):
+        raise UsageError(
+            f"profile runs the fused attention; '{workload.name}' is a MoE layer",
+            "one of: xstage-tune workloads list; of a layer: xstage-tune emulate",
         )
-    except UsageError as error:
-        where = "" if error.message.startswith(origin) else f"{origin}: "
-        raise UsageError(f"{where}{error.message}", error.hint) from None
-    except (KeyError, TypeError) as error:
-        raise UsageError(f"{origin}: not the request of a profile run: {error}") from None
+    return workload
 
 
-def _replays(keys: Mapping[str, Any]) -> Replays:
-    """Raises TypeError: they are of another version."""
-    found = keys.get("replays")
-    if found is None:
-        return "blocks" if keys.get("bracketed") else "balanced"
-    if found not in get_args(Replays):
-        raise TypeError(f"replays '{found}'")
-    return cast(Replays, found)
+def make_request(
+    workload: AttentionWorkload,
+    config: str,
+    platform: str | None,
+    device: DeviceDescription,
+    store: Store,
+    notify: Callable[[str], None],
+    *,
+    path: StorePath | None = None,
+    force: bool = False,
+    **asked: Any,
+) -> ProfileRequest:
+    """The request of a command.
+
+    Args:
+        config: ``default``, ``study:ID`` or a file.
+        store: of the studies.
+        notify: is told which platform was taken, and why, if none was named.
+        force: whether another GPU's platform is taken.
+        asked: the request's other fields.
+
+    Raises:
+        UsageError: a name, file or value is unknown or does not fit.
+    """
+    profile = choose_platform(platform, notify, device=device, path=path)
+    path = path or profile.path
+    chosen = chosen_config(config, workload, profile, store)
+    require_kind(chosen, workload)
+    return ProfileRequest(
+        workload=workload,
+        platform=profile,
+        config=cast(AttentionConfig, chosen),
+        path=path,
+        other_gpu=accept_gpu(device, profile, path, notify) if force else "",
+        **asked,
+    )

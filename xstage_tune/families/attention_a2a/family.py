@@ -21,6 +21,7 @@ class AttentionFamily(Family[AttentionWorkload, AttentionConfig]):
     workload_model = AttentionWorkload
     config_model = AttentionConfig
     orders = get_args(TileOrder)
+    mainloops = ("q",)
     template_heading = (
         "A Ulysses self-attention, for xstage-tune. The values are examples: put in those of yours."
     )

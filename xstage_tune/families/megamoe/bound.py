@@ -5,21 +5,21 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from xstage_tune.families.advice import Action
 from xstage_tune.families.budget import Budget, Violation
-from xstage_tune.families.family import Axes, BoundFamily, Judged, Value, Variants
+from xstage_tune.families.family import Axes, BoundFamily, Judged, Ordered, Value, Variants
 from xstage_tune.families.floors import Floors
 from xstage_tune.families.launch import FusedLaunch, GivenTimes
 from xstage_tune.families.megamoe.advice import moe_actions
 from xstage_tune.families.megamoe.axes import CONDITIONAL, SCHEDULE
 from xstage_tune.families.megamoe.budget import OPERAND_SWIZZLE_BYTES, megamoe_budgets, megamoe_rules
-from xstage_tune.families.megamoe.config import MegaMoeConfig, Schedule
-from xstage_tune.families.megamoe.defaults import base_candidates, schedule_of_kind
+from xstage_tune.families.megamoe.config import MegaMoeConfig, Schedule, ScheduleKind
+from xstage_tune.families.megamoe.defaults import base_candidates, schedule_of_kind, with_staging_depth
 from xstage_tune.families.megamoe.estimate import MoeEstimate, estimate_moe
 from xstage_tune.families.megamoe.estimate_times import given_times
 from xstage_tune.families.megamoe.floors import moe_floors
@@ -129,6 +129,23 @@ class BoundMegaMoe(BoundFamily[MoeWorkload, MegaMoeConfig]):
     ) -> FusedLaunch:
         """On the rank that receives most."""
         return moe_launch(config, self.workload, self.platform, given or GivenTimes(), dependencies)
+
+    def ordered(self, config: MegaMoeConfig, order: str, placement: str) -> Ordered[MegaMoeConfig]:
+        """See :class:`~xstage_tune.families.family.BoundFamily`."""
+        schedule = config.schedule
+        if order != schedule.kind:
+            kind = next(one for one in get_args(ScheduleKind) if one == order)
+            schedule = schedule_of_kind(kind, config, self.workload, self.platform)
+        schedule = schedule.model_copy(update={"placement": placement})
+        name = order + (", by share" if placement == "share" else "")
+        return Ordered(schedule.label, name, config.model_copy(update={"schedule": schedule}))
+
+    def with_knob(self, config: MegaMoeConfig, knob: str, value: int) -> MegaMoeConfig:
+        """The lead of the interleaved schedule, or S beside as many pipeline stages as it leaves room for."""
+        if knob == "lead":
+            schedule = Schedule(kind="interleaved", lead_rows=value)
+            return config.model_copy(update={"schedule": schedule})
+        return with_staging_depth(config, value, self.workload, self.platform)
 
     def judge(self) -> Callable[[MegaMoeConfig], Judged]:
         """Loads are shared by all schedules of a tile, predictions by all tiles of equal loads."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from math import ceil
 
+from xstage_tune.base.errors import UsageError
 from xstage_tune.families.architecture import Architecture, architecture_of, compute_of
 from xstage_tune.families.megamoe.budget import OPERAND_SWIZZLE_BYTES, megamoe_budgets, stage_bytes
 from xstage_tune.families.megamoe.config import MegaMoeConfig, Schedule, ScheduleKind
@@ -54,6 +56,32 @@ def fitting_stages(config: MegaMoeConfig, workload: MoeWorkload, platform: Platf
     # Each stage also has two barriers, of 8 bytes.
     rest = shared.used - config.pipeline_stages * (one + 16)
     return max(0, min(_MOST_STAGES, (limit - rest) // (one + 16)))
+
+
+def with_staging_depth(
+    config: MegaMoeConfig, staging_depth: int, workload: MoeWorkload, platform: PlatformProfile
+) -> MegaMoeConfig:
+    """A config with S slots, and with fewer pipeline stages where they need the room.
+
+    Raises:
+        UsageError: not even one stage fits beside them; says how many slots would.
+    """
+
+    def stages_beside(depth: int) -> int:
+        return fitting_stages(config.model_copy(update={"staging_depth": depth}), workload, platform)
+
+    # Fewer stages fit beside more slots: the depths that leave a stage come before all that leave none.
+    fits = bisect_left(range(1, staging_depth + 1), True, key=lambda depth: stages_beside(depth) < 1)
+    if fits == staging_depth:
+        stages = min(stages_beside(fits), config.pipeline_stages)
+        return config.model_copy(update={"staging_depth": fits, "pipeline_stages": stages})
+    if fits:
+        raise UsageError(
+            f"{staging_depth} staging slots do not fit the shared memory of a CTA: {fits} do, of a "
+            f"{config.block_m}x{config.block_n} tile beside one pipeline stage",
+            f"--staging-depth {fits}, or a config with a smaller tile",
+        )
+    raise UsageError(f"no staging slot of a {config.block_m}x{config.block_n} tile fits the shared memory")
 
 
 def base_candidates(workload: MoeWorkload, platform: PlatformProfile) -> list[MegaMoeConfig]:

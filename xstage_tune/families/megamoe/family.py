@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, get_args
 
 from xstage_tune.base.errors import UsageError
-from xstage_tune.families.family import Family, Params
+from xstage_tune.families.family import Family, Knob, Params
 from xstage_tune.families.megamoe.axes import CONDITIONAL, PLACEMENT, SCHEDULE
 from xstage_tune.families.megamoe.config import MegaMoeConfig, Placement, ScheduleKind
 from xstage_tune.families.megamoe.histogram import read_histogram
@@ -28,6 +28,9 @@ class MegaMoeFamily(Family[MoeWorkload, MegaMoeConfig]):
     depends = True
     orders = get_args(ScheduleKind)
     orders_name = "schedules"
+    placements = get_args(Placement)
+    knobs: ClassVar = {"lead": Knob("1..32", "interleaved"), "staging_depth": Knob("1..4")}
+    mainloops = ("l1", "l2")
     template_heading = (
         "A fused MoE layer, for xstage-tune. The values are examples: put in those of your layer."
     )
@@ -51,6 +54,15 @@ class MegaMoeFamily(Family[MoeWorkload, MegaMoeConfig]):
         if "histogram" in routing or not isinstance(routing["file"], str):
             raise UsageError(f"{origin}: routing takes either a histogram or the path of one as 'file'")
         routing["histogram"] = read_histogram(Path(routing.pop("file")))
+
+    def usual_orders(self, config: MegaMoeConfig, *, chosen: bool, swept: bool) -> tuple[str, ...]:  # noqa: ARG002
+        """The historical baseline, Algorithm 1, and 1:1; before them that of a config that was chosen."""
+        usual: tuple[ScheduleKind, ...] = ("wave", "interleaved", "alternating")
+        return tuple(dict.fromkeys((config.schedule.kind, *usual))) if chosen else usual
+
+    def placement_of(self, config: MegaMoeConfig) -> Placement:
+        """Of its schedule."""
+        return config.schedule.placement
 
     def params_of(self, config: MegaMoeConfig) -> Params:
         """The schedule's kind and parameter are axes beside the others."""
