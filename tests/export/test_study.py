@@ -124,7 +124,7 @@ def test_an_export_says_by_what_it_was_searched_not_exported(
     run_cli("export", "-o", str(tmp_path / "tuned.json"))
     provenance = json.loads((tmp_path / "tuned.json").read_text())["provenance"]
     assert provenance["tool_version"] == SEARCHED_BY != "9.9.9"
-    assert provenance["kernel_sha256"] == kernel_sha256("moe", emulated=True)
+    assert provenance["kernel_sha256"] == kernel_sha256(LAYER, emulated=True)
     found = xstage_tune.lookup(tmp_path / "tuned.json", LAYER, gpu=PLATFORM.gpu.identity)
     assert found.match == "stale"
 

@@ -50,3 +50,23 @@ def test_no_module_outside_the_families_asks_for_their_types() -> None:
         for line in lines_that_ask(tree, types, kinds)
     ]
     assert found == []
+
+
+#: What serves every family: a suite is of one by what it is.
+OF_ALL_FAMILIES = (
+    *("estimates", "simulator", "devices", "audit", "calibration", "search", "experiments/emulation"),
+    *("doctor", "commands"),
+)
+
+
+def test_what_serves_every_family_imports_none() -> None:
+    slices = {f"xstage_tune.families.{folder.name}" for folder in SLICES}
+    assert len(slices) >= 2
+    found = [
+        f"{name}: {node.module}"
+        for name, tree in trees(PRODUCT)
+        if name.startswith(OF_ALL_FAMILIES) and name != "search/suite.py"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and ".".join((node.module or "").split(".")[:3]) in slices
+    ]
+    assert found == []

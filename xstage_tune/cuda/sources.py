@@ -9,9 +9,10 @@ from pathlib import Path
 
 from xstage_tune.base.assets import data_dir
 from xstage_tune.base.errors import XStageError
+from xstage_tune.families.attention_a2a.family import FAMILY
 
 #: The fused kernels, and what an emulation runs in place of one.
-ATTENTION_SOURCE = "attention_a2a/attention.cu"
+ATTENTION_SOURCE = FAMILY.kernel_source
 MEGAMOE_SOURCE = "megamoe/megamoe.cu"
 SKELETON_SOURCE = "emulation/skeleton.cu"
 

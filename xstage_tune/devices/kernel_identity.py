@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from xstage_tune.cuda.sources import ATTENTION_SOURCE, SKELETON_SOURCE, installed_sha256
+from xstage_tune.cuda.sources import SKELETON_SOURCE, installed_sha256
+from xstage_tune.families.binding import family_of
+from xstage_tune.families.workload import Workload
 
-#: The fused kernels that are shipped, by kind of workload. That of a MoE layer is the user's own.
-_FUSED: dict[str, str] = {"attention": ATTENTION_SOURCE}
 
+def kernel_sha256(workload: Workload, *, emulated: bool) -> str:
+    """Hash of the sources of the fused kernel of a workload's family, and of the skeleton where that ran.
 
-def kernel_sha256(kind: str, *, emulated: bool) -> str:
-    """Hash of the sources of the fused kernel of a kind of workload, and of the skeleton where that ran.
-
-    Empty where neither is there: a MoE layer on the simulator. Read once in a process.
+    Empty where neither is there: on the simulator, of a family whose kernel is the user's own. Read once in a
+    process.
 
     Raises:
         XStageError: the installation lacks a source.
     """
-    sources = [_FUSED[kind]] if kind in _FUSED else []
+    source = family_of(workload).kernel_source
+    sources = [source] if source else []
     if emulated:
         sources.append(SKELETON_SOURCE)
     return installed_sha256(*sources)

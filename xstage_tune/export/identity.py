@@ -57,7 +57,7 @@ def compare_tool(tuned: TunedConfig) -> Comparison:
     """
     differences, unchecked = [], []
     by, kernels = tuned.provenance.tool_version, tuned.provenance.kernel_sha256
-    installed = kernel_sha256(tuned.workload.kind, emulated=tuned.objective.basis == "emulated")
+    installed = kernel_sha256(tuned.workload, emulated=tuned.objective.basis == "emulated")
     if not by:
         unchecked.append("tool: the export does not say which version searched")
     elif by != __version__:

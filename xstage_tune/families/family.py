@@ -277,6 +277,8 @@ class Family(ABC, Generic[WorkloadT, ConfigT]):
     config_model: type[ConfigT]
     #: One line at the head of a template of its workload files.
     template_heading: ClassVar[str]
+    #: Source of its fused kernel among those of the tool; empty where that is the user's own.
+    kernel_source: ClassVar[str] = ""
     #: Axes that exist only where another one has a value: the other's name, and the value.
     conditional_axes: ClassVar[Mapping[str, tuple[str, Value]]] = {}
     #: Whether tiles wait for outputs of others. Where they do not, an emulation compares a launch with the

@@ -177,7 +177,7 @@ def begin_study(
         space={
             **{key: value for key, value in request.keys().items() if key in _IN_SPACE},
             "tool_version": __version__,
-            "kernel_sha256": kernel_sha256(request.workload.kind, emulated=device.startswith(EMULATION_ON)),
+            "kernel_sha256": kernel_sha256(request.workload, emulated=device.startswith(EMULATION_ON)),
             "axes": {name: list(values) for name, values in space.axes.items()},
             "configs": len(space.configs),
             "infeasible": {cut.limit_name: cut.configs for cut in space.infeasible},

@@ -22,6 +22,7 @@ class AttentionFamily(Family[AttentionWorkload, AttentionConfig]):
     config_model = AttentionConfig
     orders = get_args(TileOrder)
     mainloops = ("q",)
+    kernel_source = "attention_a2a/attention.cu"
     template_heading = (
         "A Ulysses self-attention, for xstage-tune. The values are examples: put in those of yours."
     )
