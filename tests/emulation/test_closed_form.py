@@ -9,7 +9,7 @@ from statistics import median
 
 import pytest
 
-from xstage_tune.estimates.schedule import VISIBILITY_LATENCY
+from xstage_tune.estimates.schedule import visibility_latency
 from xstage_tune.experiments.emulation.cases import WITHOUT_STORES, cases_of, skeleton_of
 from xstage_tune.experiments.emulation.prediction import ClosedForm, closed_form, simulated
 from xstage_tune.experiments.emulation.request import EmulationRequest
@@ -95,7 +95,10 @@ def test_a_coupled_launch_ends_when_all_it_stored_is_visible() -> None:
     case, *_ = cases_of(request)
     skeleton = skeleton_of(case, request)
     drain_ns = skeleton.streams.remote_bytes.sum() / request.platform.drain.bytes_per_s * 1e9
-    assert closed_form(case, skeleton, request).makespan_ns >= drain_ns + VISIBILITY_LATENCY.value
+    assert (
+        closed_form(case, skeleton, request).makespan_ns
+        >= drain_ns + visibility_latency(request.platform).value
+    )
 
 
 @pytest.mark.parametrize("staging", ["alias-v", "dedicated-x1"])
@@ -145,7 +148,7 @@ def test_coupling_adds_the_latency_to_every_burst() -> None:
     free = closed_form(case, skeleton_of(case, request), request.changed(completion_coupled=False))
     assert closed.residual_ns is not None
     assert free.residual_ns is not None
-    assert closed.residual_ns - free.residual_ns > 2 * VISIBILITY_LATENCY.value
+    assert closed.residual_ns - free.residual_ns > 2 * visibility_latency(request.platform).value
 
 
 @pytest.mark.parametrize("platform", ["h200-host", "h200-peer"])

@@ -8,6 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from xstage_tune.base.errors import UsageError
+from xstage_tune.base.json_output import json_sha256
+from xstage_tune.estimates.figures import Basis
+from xstage_tune.estimates.schedule import visibility_latency
+from xstage_tune.platforms.latencies import Latency, latencies_of
 from xstage_tune.platforms.loader import load_platform
 from xstage_tune.platforms.queries import capacity_bytes, capacity_law_bytes, issue_ns
 from xstage_tune.platforms.schema import CapacityLaw, CapacityPoint, IssuePoint, PlatformProfile
@@ -130,3 +134,25 @@ class TestCapacity:
             {"flavour": "st.v4", "law": law, "scale_bytes": 1000.0, "rms_relative_error": 0.0, **parameters}
         )
         assert capacity_law_bytes(fitted, [4, 8]) == pytest.approx(expected, abs=1e-3)
+
+
+def test_a_profile_without_latencies_has_those_of_an_h200_marked_as_assumed() -> None:
+    """And is the same to studies and recordings as one that states them."""
+    stated = load_platform("h200-peer")
+    former = stated.model_copy(update={"latencies": None})
+    found = latencies_of(former)
+    assert {getattr(found, name).origin for name in type(found).model_fields} == {"assumed"}
+    assert latencies_of(stated).counter.origin == "measured"
+    assert latencies_of(stated).same_times(found)
+    assert json_sha256(former.figures()) == json_sha256(stated.figures())
+    slower = found.model_copy(update={"signal": found.signal.model_copy(update={"ns": 900.0})})
+    assert former.model_copy(update={"latencies": slower}).figures() != former.figures()
+
+
+def test_latencies_of_the_profile_are_those_of_a_launch() -> None:
+    platform = load_platform("h200-peer")
+    found = latencies_of(platform)
+    slower = found.model_copy(update={"visibility": Latency(ns=5000.0, origin="measured", source="a test")})
+    figure = visibility_latency(platform.model_copy(update={"latencies": slower}))
+    assert (figure.value, figure.basis, figure.origin) == (5000.0, Basis.MEASURED, "a test")
+    assert visibility_latency(platform).basis is Basis.ASSUMED

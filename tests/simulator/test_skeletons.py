@@ -10,7 +10,7 @@ import pytest
 from xstage_tune.base.errors import UsageError
 from xstage_tune.launches.skeletons import TOTALS, Skeleton
 from xstage_tune.launches.streams import independent_streams
-from xstage_tune.platforms.latencies import RAISE_NS
+from xstage_tune.platforms.latencies import FALLBACK
 from xstage_tune.platforms.loader import load_platform
 from xstage_tune.platforms.queries import issue_ns
 from xstage_tune.simulator.device import SimulatedDevice
@@ -58,7 +58,7 @@ def test_what_a_signal_takes_is_counted_apart() -> None:
     signals = np.arange(raising.streams.tiles, dtype=np.int32)
     streams = replace(raising.streams, signals=signals, counters=signals.size)
     (run,) = SimulatedSkeletons(HOST).run([replace(raising, streams=streams)])
-    assert run.arrays[TOTALS]["signal_ns"] == pytest.approx(TILES * RAISE_NS)
+    assert run.arrays[TOTALS]["signal_ns"] == pytest.approx(TILES * FALLBACK.counter.ns)
     assert run.figures.makespan_ns == run.arrays[TOTALS]["finish_ns"].max()
 
 

@@ -11,17 +11,22 @@ from dataclasses import dataclass
 from xstage_tune.estimates.bursts import BurstTerms
 from xstage_tune.estimates.figures import Basis, Figure, derived
 from xstage_tune.model import attention, burst_gap
-from xstage_tune.platforms.latencies import COMPLETION_LATENCY_NS
+from xstage_tune.platforms.latencies import latencies_of
+from xstage_tune.platforms.schema import PlatformProfile
 
-#: T_lat of equation 17.
-VISIBILITY_LATENCY = Figure(COMPLETION_LATENCY_NS, Basis.ASSUMED, "one way over NVLink (MSCCL++)")
+
+def visibility_latency(platform: PlatformProfile) -> Figure:
+    """T_lat of equation 17, ns."""
+    latency = latencies_of(platform).visibility
+    basis = Basis.MEASURED if latency.origin == "measured" else Basis.ASSUMED
+    return Figure(latency.ns, basis, latency.source)
 
 
 @dataclass(frozen=True, slots=True)
 class CompletionCoupled:
     """The counterfactual: an issuer that waits until its stores are visible.
 
-    The latency of visibility is assumed, as the simulator assumes it: no calibration measures it.
+    The latency of visibility is the simulator's too: no calibration measures it.
     """
 
     period_ns: Figure  # G + V/R + T_lat, or the longer of G and the rest, for an issuer beside who computes
@@ -148,18 +153,18 @@ def completion_coupled(
     issuer waits beside the role that computes, which goes on.
     """
     volume, rate = burst.volume_bytes.value, burst.drain_bytes_per_s.value
-    visible = visible_after(burst)
+    visible, latency = visible_after(burst), visibility_latency(burst.platform)
     if beside:
         period = derived(max(gap.value, visible.value), "max(G, V/R + T_lat)", gap, visible)
     else:
         period_ns = burst_gap.completion_coupled_period_ns(
             gap_ns=gap.value, volume_bytes=volume, drain_bytes_per_s=rate
         )
-        period = derived(float(period_ns) + VISIBILITY_LATENCY.value, "G + V/R + T_lat", gap, visible)
+        period = derived(float(period_ns) + latency.value, "G + V/R + T_lat", gap, visible)
     stall_ns = attention.completion_coupled_exposure_ns(
         volume_bytes=volume,
         drain_bytes_per_s=rate,
-        latency_ns=VISIBILITY_LATENCY.value,
+        latency_ns=latency.value,
         cover_ns=cover.value,
     )
     stall = derived(float(stall_ns), "equation 17, V/R + T_lat - T_cover", visible, cover)
@@ -175,8 +180,8 @@ def completion_coupled(
 
 def visible_after(burst: BurstTerms) -> Figure:
     """V/R + T_lat of equation 17, ns: from a burst's first store until its last one is visible."""
-    value = burst.drain_ns.value + VISIBILITY_LATENCY.value
-    return derived(value, "V/R + T_lat", burst.drain_ns, VISIBILITY_LATENCY)
+    latency = visibility_latency(burst.platform)
+    return derived(burst.drain_ns.value + latency.value, "V/R + T_lat", burst.drain_ns, latency)
 
 
 def total(bursts: int, exposure: Figure) -> Figure:

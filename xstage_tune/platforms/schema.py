@@ -31,6 +31,7 @@ from xstage_tune.base.field_types import (
 )
 from xstage_tune.base.redaction import redacted_arguments
 from xstage_tune.platforms.identity import SIMULATED_UUID, GpuIdentity
+from xstage_tune.platforms.latencies import FALLBACK, Latencies
 
 SCHEMA_VERSION: Literal[1] = 1
 
@@ -445,8 +446,10 @@ class Provenance(Grown):
         return self.gpu_uuid.startswith(SIMULATED_UUID)
 
 
-class PlatformProfile(Strict):
+class PlatformProfile(Grown):
     """One sending GPU and one path, calibrated."""
+
+    gained = ("latencies",)
 
     schema_version: Literal[1] = Field(
         SCHEMA_VERSION, description="Version of this form of file", examples=[SCHEMA_VERSION]
@@ -481,16 +484,22 @@ class PlatformProfile(Strict):
     compute: Compute | None = Field(
         None, description="Rates and limits of the GPU's SMs; audit, search and emulate need them"
     )
+    latencies: Latencies | None = Field(
+        None, description="Latencies between roles and GPUs; without them those of one H200 are assumed"
+    )
     provenance: Provenance = Field(description="Who measured the numbers, when and with what")
 
     def figures(self) -> PlatformProfile:
         """The profile without what tells its GPU from others: two of equal figures give equal results.
 
-        Studies and recordings know a profile by these. Some that are marked ``published`` were not before.
+        Studies and recordings know a profile by these. Some that are marked ``published`` were not before;
+        latencies that are those of a profile without them were no keys.
         """
         changed: dict[str, object] = {"gpu": self.gpu.model_copy(update=dict.fromkeys(Gpu.gained))}
         if self.compute is not None and self.compute.origin == "published":
             changed["compute"] = self.compute.model_copy(update={"origin": "measured"})
+        if self.latencies is not None and self.latencies.same_times(FALLBACK):
+            changed["latencies"] = None
         return self.model_copy(update=changed)
 
     @model_validator(mode="after")

@@ -17,7 +17,7 @@ from xstage_tune.estimates.schedule import SchedulePrediction
 from xstage_tune.families.architecture import compute_of, unmeasured_compute
 from xstage_tune.families.config_files import config_keys
 from xstage_tune.families.estimate import Quantity, Show
-from xstage_tune.report.sentences import assumed_latency, workload_sentence
+from xstage_tune.report.sentences import latency_note, workload_sentence
 from xstage_tune.report.tables import Column, Columns, TableData, number, pairs, render_report, table
 
 
@@ -235,7 +235,7 @@ def _predictions(audit: Audit) -> TableData:
         "hiding ratio: against a serial transfer of the same bytes at R"
         + ("; none where a burst drains faster than it is issued, V/R < T0" if undefined else ""),
         "completion-coupled: an issuer that waits until its stores are visible; equation 17 with "
-        f"{assumed_latency()}",
+        f"{latency_note(audit.platform)}",
         *audit.detail.footnotes(),
     )
     rows: Columns[_Predicted] = (Column("predicted", itemgetter(0)), *launch, *own, *coupled)

@@ -16,7 +16,7 @@ from xstage_tune.experiments.emulation.result import CaseResult, EmulationResult
 from xstage_tune.families.architecture import unmeasured_compute
 from xstage_tune.families.launch import GivenTimes
 from xstage_tune.launches.skeleton_figures import median_of
-from xstage_tune.report.sentences import assumed_latency, other_gpu_note, workload_sentence
+from xstage_tune.report.sentences import latency_note, other_gpu_note, workload_sentence
 from xstage_tune.report.tables import Column, Columns, TableData, number, render_report, table
 
 _Value = float | None  # of a sweep
@@ -86,8 +86,8 @@ def _predictions(result: EmulationResult) -> TableData:
     ]
     if result.request.completion_coupled:
         notes.append(
-            f"equation 17 with {assumed_latency()}; it leaves out that a run of bursts begins with free "
-            "staging slots and a drained path"
+            f"equation 17 with {latency_note(result.request.platform)}; it leaves out that a run of bursts "
+            "begins with free staging slots and a drained path"
         )
     if as_kernel:
         notes.append(

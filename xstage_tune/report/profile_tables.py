@@ -31,7 +31,8 @@ from xstage_tune.families.attention_a2a.timing import (
 )
 from xstage_tune.model.checks import NS_PER_S
 from xstage_tune.platforms.loader import is_current
-from xstage_tune.report.sentences import assumed_latency, other_gpu_note, workload_sentence
+from xstage_tune.platforms.schema import PlatformProfile
+from xstage_tune.report.sentences import latency_note, other_gpu_note, workload_sentence
 from xstage_tune.report.tables import Column, Columns, TableData, number, render_report, table
 
 Shown = Callable[[float | None], str]
@@ -119,7 +120,7 @@ def _predictions(result: ProfileResult, point: PointResult) -> TableData:
         _platform_note(result),
         "medians over tiles; dt(M): T_RS less that of the attention alone; M*_ub: equation 20, measured with "
         "the measured sigma; H: against direct stores",
-        _coupled_note(),
+        _coupled_note(result.request.platform),
     )
     return table("Predicted", columns, quantities, notes=notes)
 
@@ -232,8 +233,8 @@ def converged_tokens(result: ProfileResult) -> float | None:
     return largest.prediction.closed.converged_tokens if largest.prediction else None
 
 
-def _coupled_note() -> str:
-    return f"completion-coupled: equation 17 with {assumed_latency()}"
+def _coupled_note(platform: PlatformProfile) -> str:
+    return f"completion-coupled: equation 17 with {latency_note(platform)}"
 
 
 def _platform_note(result: ProfileResult) -> str:
@@ -264,7 +265,7 @@ def _sweep_notes(result: ProfileResult) -> Iterator[str]:
         "it scatters"
     )
     if result.request.predicted:
-        yield _coupled_note()
+        yield _coupled_note(result.request.platform)
         yield _platform_note(result)
         yield from filter(None, (unmeasured_compute(result.request.platform),))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from xstage_tune.base.number_format import byte_count, counted, duration, percent, rate
-from xstage_tune.estimates.schedule import VISIBILITY_LATENCY
+from xstage_tune.estimates.schedule import visibility_latency
 from xstage_tune.families.architecture import unmeasured_compute
 from xstage_tune.families.binding import family_of
 from xstage_tune.families.kernel_launch import EMULATION_ON
@@ -74,9 +74,10 @@ def platform_marks(platform: PlatformProfile, other_gpu: str = "") -> tuple[str,
     return tuple(f"{mark[0].upper()}{mark[1:]}." for mark in marks if mark)
 
 
-def assumed_latency() -> str:
-    """T_lat of equation 17, and that it is assumed."""
-    return f"T_lat = {duration(VISIBILITY_LATENCY.value)} ({VISIBILITY_LATENCY.basis.label})"
+def latency_note(platform: PlatformProfile) -> str:
+    """T_lat of equation 17, and whether it is assumed."""
+    latency = visibility_latency(platform)
+    return f"T_lat = {duration(latency.value)} ({latency.basis.label})"
 
 
 def workload_sentence(workload: Workload) -> str:

@@ -16,7 +16,7 @@ from xstage_tune.families.tile_times import local_store_bytes_per_ns
 from xstage_tune.families.workload import Workload
 from xstage_tune.launches.device import Outcome
 from xstage_tune.launches.streams import Floats, Streams
-from xstage_tune.platforms.latencies import COMPLETION_LATENCY_NS, RAISE_NS, SIGNAL_NS
+from xstage_tune.platforms.latencies import Latencies, latencies_of
 from xstage_tune.platforms.schema import PlatformProfile
 from xstage_tune.simulator.drain import DrainModel, drain_model
 from xstage_tune.simulator.measuring import SIMULATOR, measure, other_path
@@ -36,6 +36,7 @@ class Launch:
         drain: the path.
         staging_slots: S.
         load_cover_ns: how long a mainloop goes on while its loads wait behind its SM's stores.
+        latencies: of the platform.
         linear2: as :class:`~xstage_tune.families.launch.FusedLaunch` has it.
     """
 
@@ -44,6 +45,7 @@ class Launch:
     drain: DrainModel
     staging_slots: int
     load_cover_ns: float
+    latencies: Latencies
     linear2: NDArray[np.bool_] | None = None
 
     def run(
@@ -52,10 +54,10 @@ class Launch:
         """Simulate it once; seeds differ in when the CTAs start."""
         config = PipelineConfig(
             staging_slots=self.staging_slots,
-            raise_ns=RAISE_NS,
-            signal_ns=SIGNAL_NS,
+            raise_ns=self.latencies.counter.ns,
+            signal_ns=self.latencies.signal.ns,
             completion_coupled=completion_coupled,
-            completion_latency_ns=COMPLETION_LATENCY_NS if completion_coupled else 0.0,
+            completion_latency_ns=self.latencies.visibility.ns if completion_coupled else 0.0,
             load_cover_ns=self.load_cover_ns,
             start_jitter_ns=_START_JITTER_NS,
             seed=seed,
@@ -119,8 +121,9 @@ class SimulatedKernels:
         streams = replace(tiles.streams, staging_ns=tiles.streams.staging_ns + local_ns)
         drain = self._drain(config.store_flavour)
         return Launch(
-            streams, tiles.local_bytes, drain, tiles.staging_slots, tiles.load_cover_ns, tiles.linear2
-        )
+            streams, tiles.local_bytes, drain, tiles.staging_slots, tiles.load_cover_ns,
+            latencies_of(self._platform), tiles.linear2,
+        )  # fmt: skip
 
     def _drain_of(self, flavour: str) -> DrainModel:
         return drain_model(self._platform, flavour="tma" if flavour == "tma" else "st.v4")

@@ -15,7 +15,7 @@ from xstage_tune.launches.device import Outcome
 from xstage_tune.launches.skeleton_figures import LANE_TOTALS_DTYPE, figures_of
 from xstage_tune.launches.skeletons import SKELETONS, TOTALS, Skeleton, SkeletonRun
 from xstage_tune.launches.streams import Floats, Streams
-from xstage_tune.platforms.latencies import COMPLETION_LATENCY_NS, RAISE_NS, SIGNAL_NS
+from xstage_tune.platforms.latencies import latencies_of
 from xstage_tune.platforms.queries import issue_ns
 from xstage_tune.platforms.schema import PlatformProfile
 from xstage_tune.simulator.drain import drain_model
@@ -25,11 +25,6 @@ from xstage_tune.simulator.traces import pipeline_spans
 
 #: CTAs start on one deadline of a common timer, as near to it as its tick lets them (an H200's).
 _START_JITTER_NS = 32.0
-# What a mainloop role spends on passing a tile on and taking the next slot where it waits for nothing, on an
-# H200. With the slot taken before the mainloop: 307 ns (st.v4) and 276 (tma) in the recorded run of
-# ``benchmarks/neighbour_waits.py``, 288 and 251 in an earlier one. With it taken later 170, by begins and
-# stalls of tiles of skeletons without backlog.
-_HANDOVER_NS, _HANDOVER_IN_MAINLOOP_NS = 270.0, 170.0
 #: Tiles of an SM that register stores let be between their slot and their last accepted store.
 _SLOTS_BEHIND_REGISTER_STORES = 2
 
@@ -79,15 +74,15 @@ def simulate_skeleton(
     """
     if skeleton.path != platform.path:
         raise other_path(platform, skeleton.path)
-    streams = skeleton.streams
-    streams = replace(streams, mainloop_ns=streams.mainloop_ns + handover_ns(streams))
+    streams, latencies = skeleton.streams, latencies_of(platform)
+    streams = replace(streams, mainloop_ns=streams.mainloop_ns + handover_ns(streams, platform))
     local_ns = local_stores_ns(platform, skeleton.flavour, skeleton.local_bytes, streams.remote_bytes)
     config = PipelineConfig(
         staging_slots=usable_slots(skeleton.flavour, skeleton.staging_slots),
-        raise_ns=RAISE_NS,
-        signal_ns=SIGNAL_NS,
+        raise_ns=latencies.counter.ns,
+        signal_ns=latencies.signal.ns,
         completion_coupled=skeleton.completion_coupled,
-        completion_latency_ns=COMPLETION_LATENCY_NS if skeleton.completion_coupled else 0.0,
+        completion_latency_ns=latencies.visibility.ns if skeleton.completion_coupled else 0.0,
         start_jitter_ns=_START_JITTER_NS,
         seed=seed,
         trace_occupancy=trace_occupancy,
@@ -97,9 +92,10 @@ def simulate_skeleton(
     return simulate(streams, drain, config, skeleton.local_bytes)
 
 
-def handover_ns(streams: Streams) -> Floats:
+def handover_ns(streams: Streams, platform: PlatformProfile) -> Floats:
     """What each tile takes the mainloop role beyond its mainloop, ``[n]``; it counts as part of that here."""
-    return np.where(streams.slot_offset_ns > 0, _HANDOVER_IN_MAINLOOP_NS, _HANDOVER_NS)
+    latencies = latencies_of(platform)
+    return np.where(streams.slot_offset_ns > 0, latencies.handover_in_mainloop.ns, latencies.handover.ns)
 
 
 def usable_slots(flavour: StoreFlavour, staging_slots: int) -> int:

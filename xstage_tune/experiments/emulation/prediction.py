@@ -11,9 +11,9 @@ import numpy as np
 from xstage_tune.estimates.bursts import BurstTerms
 from xstage_tune.estimates.figures import Figure
 from xstage_tune.estimates.schedule import (
-    VISIBILITY_LATENCY,
     CompletionCoupled,
     SchedulePrediction,
+    visibility_latency,
     visible_after,
 )
 from xstage_tune.experiments.emulation.cases import EmulationCase
@@ -100,7 +100,9 @@ def closed_form(case: EmulationCase, skeleton: Skeleton, request: EmulationReque
         UsageError: the platform lacks what they need.
     """
     streams = skeleton.streams
-    mainloops_ns = np.bincount(streams.sm_of_tile(), streams.mainloop_ns + handover_ns(streams), streams.sms)
+    mainloops_ns = np.bincount(
+        streams.sm_of_tile(), streams.mainloop_ns + handover_ns(streams, request.platform), streams.sms
+    )
     busiest_ns = float(mainloops_ns.max(initial=0.0))
     tile_bytes = skeleton.local_bytes + streams.remote_bytes
     all_local_ns = local_stores_ns(request.platform, skeleton.flavour, tile_bytes, np.zeros_like(tile_bytes))
@@ -144,7 +146,7 @@ def _least_drain_ns(remote_bytes: float, burst: BurstTerms, *, coupled: bool) ->
     """What R alone makes a launch take: up to Q may be outstanding, coupled to completion all is visible."""
     least_bytes = remote_bytes if coupled else max(0.0, remote_bytes - burst.capacity_bytes.value)
     drain_ns = burst_gap.drain_ns(volume_bytes=least_bytes, drain_bytes_per_s=burst.drain_bytes_per_s.value)
-    return float(drain_ns) + (VISIBILITY_LATENCY.value if coupled else 0.0)
+    return float(drain_ns) + (visibility_latency(burst.platform).value if coupled else 0.0)
 
 
 def landmarks(request: EmulationRequest) -> Landmarks:

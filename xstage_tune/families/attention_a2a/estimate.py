@@ -9,7 +9,6 @@ from xstage_tune.base.number_format import duration, percent
 from xstage_tune.estimates.bursts import BurstTerms, burst_terms
 from xstage_tune.estimates.figures import Basis, Figure, derived
 from xstage_tune.estimates.schedule import (
-    VISIBILITY_LATENCY,
     SchedulePrediction,
     completion_coupled,
     hiding,
@@ -18,6 +17,7 @@ from xstage_tune.estimates.schedule import (
     overhead,
     serial_drain,
     total,
+    visibility_latency,
 )
 from xstage_tune.families.attention_a2a.budget import staged_rows
 from xstage_tune.families.attention_a2a.config import AttentionConfig
@@ -166,9 +166,8 @@ def _arrival(
     residual = until_arrived(predicted.residual_ns, last_drain, "drain")
     serial = serial_drain(burst, workload.remote_bytes)
     hidden = attention.hiding_ratio(fused_ns=residual.value, attention_ns=0.0, serial_ns=serial.value)
-    last_visible = derived(
-        last_drain.value + VISIBILITY_LATENCY.value, "V/R + T_lat", last_drain, VISIBILITY_LATENCY
-    )
+    latency = visibility_latency(burst.platform)
+    last_visible = derived(last_drain.value + latency.value, "V/R + T_lat", last_drain, latency)
     return Arrival(
         last_drain_ns=last_drain,
         residual_ns=residual,

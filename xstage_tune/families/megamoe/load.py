@@ -23,6 +23,7 @@ from xstage_tune.families.tile_times import local_store_bytes_per_ns
 from xstage_tune.families.workload_fields import OUTPUT_BYTES
 from xstage_tune.model import locality
 from xstage_tune.model.burst_gap import drain_ns
+from xstage_tune.platforms.latencies import Latencies, latencies_of
 from xstage_tune.platforms.queries import capacity_bytes, issue_ns
 from xstage_tune.platforms.schema import PlatformProfile
 
@@ -64,6 +65,7 @@ class MoeLoad:
         drain_bytes_per_s: R.
         capacity_bytes: Q at this many producers.
         memory_bytes_per_s: of the GPU.
+        latencies: of the platform.
     """
 
     rows: Ints
@@ -75,6 +77,7 @@ class MoeLoad:
     drain_bytes_per_s: float
     capacity_bytes: float
     memory_bytes_per_s: float
+    latencies: Latencies
 
     @property
     def total_rows(self) -> int:
@@ -187,6 +190,7 @@ def moe_load(config: MegaMoeConfig, workload: MoeWorkload, platform: PlatformPro
         drain_bytes_per_s=platform.drain.bytes_per_s,
         capacity_bytes=float(capacity_bytes(platform, config.store_flavour, sms)),
         memory_bytes_per_s=compute_of(platform).memory_bytes_per_s,
+        latencies=latencies_of(platform),
     )
 
 

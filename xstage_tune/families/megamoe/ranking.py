@@ -21,7 +21,6 @@ from xstage_tune.families.megamoe.static_schedules import LAG_GROUP_UNITS, LAG_U
 from xstage_tune.families.prediction import Prediction
 from xstage_tune.model.checks import positive_part
 from xstage_tune.model.finite_run import run_stall_ns
-from xstage_tune.platforms.latencies import RAISE_NS, SIGNAL_NS
 
 
 def predict_moe(load: MoeLoad, schedule: Schedule) -> Prediction:
@@ -141,7 +140,8 @@ def _linear2_stall_ns(load: MoeLoad, tiles: Floats | float, drained_ns: Floats |
 
 def _row_latency_ns(load: MoeLoad) -> float:
     """From the begin of a row's last Linear-1 tile until another SM sees the row complete."""
-    return load.linear1.mean_ns + load.linear1.issue_ns + RAISE_NS + SIGNAL_NS
+    linear1, latencies = load.linear1, load.latencies
+    return linear1.mean_ns + linear1.issue_ns + latencies.counter.ns + latencies.signal.ns
 
 
 def _rows_of_waves(load: MoeLoad, experts: int) -> Floats:

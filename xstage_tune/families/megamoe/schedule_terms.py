@@ -12,7 +12,7 @@ from xstage_tune.families.megamoe.tile_times import moe_tile_times
 from xstage_tune.families.megamoe.tiling import linear_tiles
 from xstage_tune.families.megamoe.workload import MoeWorkload
 from xstage_tune.families.workload_fields import OUTPUT_BYTES
-from xstage_tune.platforms.latencies import RAISE_NS, SIGNAL_NS
+from xstage_tune.platforms.latencies import latencies_of
 from xstage_tune.platforms.queries import capacity_bytes
 from xstage_tune.platforms.schema import PlatformProfile
 
@@ -29,14 +29,15 @@ def schedule_model(layer: MoeWorkload, platform: PlatformProfile, config: MegaMo
     l1_tiles, l2_tiles = linear_tiles(config, layer, architecture_of(platform))
     (_, l1_depth), (_, l2_depth) = layer.linear1_shape, layer.linear2_shape
     tile_bytes = config.block_m * config.block_n * OUTPUT_BYTES * layer.combine_remote_fraction
-    rows = np.array(config.block_m)
+    rows, latencies = np.array(config.block_m), latencies_of(platform)
+    epilogue_ns = times.epilogue_ns_per_token * config.block_m
     return ScheduleModel(
         sms=sms,
         l1_tiles=l1_tiles.count,
         l2_tiles=l2_tiles.count,
         l1_mainloop_ns=float(times.mainloop_ns(rows, l1_depth)),
         l2_mainloop_ns=float(times.mainloop_ns(rows, l2_depth)),
-        l1_handover_ns=times.epilogue_ns_per_token * config.block_m + RAISE_NS + SIGNAL_NS,
+        l1_handover_ns=epilogue_ns + latencies.counter.ns + latencies.signal.ns,
         tile_bytes=tile_bytes * l2_tiles.filled,
         drain_bytes_per_s=platform.drain.bytes_per_s,
         capacity_bytes=float(capacity_bytes(platform, config.store_flavour, sms)),
