@@ -25,10 +25,10 @@ H200 = GpuIdentity(
 H20 = H200.model_copy(update={"name": "NVIDIA H20", "sm_count": 78, "memory_bytes": 97_871 << 20})
 
 
-def own(folder: Path, name: str, of: str = "h200-host", replayed_from: str | None = None) -> None:
+def own(folder: Path, name: str, of: str = "h200-host", **provenance_keys: Any) -> None:
     """Put a profile among the user's own."""
     profile = load_platform(of)
-    provenance = profile.provenance.model_copy(update={"replayed_from": replayed_from})
+    provenance = profile.provenance.model_copy(update={"replayed_from": None} | provenance_keys)
     changed = profile.model_copy(update={"name": name, "provenance": provenance})
     save_platform(changed, folder / f"{name}.toml")
 
@@ -65,6 +65,34 @@ def test_of_several_one_must_be_named(own_platforms: Path) -> None:
     error = refusal()
     assert "mine (NVIDIA H200, host), other (NVIDIA H200, host)" in error.message
     assert "--platform" in error.hint
+
+
+def test_of_several_calibrations_of_one_gpu_and_path_the_newest_and_it_is_said(own_platforms: Path) -> None:
+    for name, hour in {"second": 9, "third": 11, "first": 8}.items():
+        own(own_platforms, name, created_at=f"2026-12-01T{hour:02}:00:00.000000Z", run_id=f"cal-{hour}")
+    own(own_platforms, "link", "h200-peer", created_at="2026-12-01T12:00:00Z", run_id="cal-12")
+    for where in ({"path": "host"}, {"path": "host", "present": H200}, {"preferred": "host"}):
+        chosen = chosen_platform(None, **where)
+        assert chosen.profile.name == "third"
+        assert "the newest of your 3 calibrations of NVIDIA H200" in chosen.why
+        assert "first, second" in chosen.why
+    assert "4 of your own fit" in refusal().message  # of two paths
+
+
+@pytest.mark.parametrize(
+    "second",
+    [
+        {"created_at": "2026-12-01T08:00:00Z", "run_id": "cal-8"},  # a copy
+        {"created_at": "2026-12-02", "run_id": ""},  # written by hand
+        {"created_at": "yesterday", "run_id": "cal-9"},
+    ],
+)
+def test_what_is_no_later_calibration_is_not_taken_for_one(
+    own_platforms: Path, second: dict[str, str]
+) -> None:
+    own(own_platforms, "mine", created_at="2026-12-01T08:00:00Z", run_id="cal-8")
+    own(own_platforms, "other", **second)
+    assert "which platform? 2 of your own fit" in refusal().message
 
 
 def test_of_several_the_one_of_the_path(own_platforms: Path) -> None:

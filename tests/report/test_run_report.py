@@ -13,7 +13,7 @@ from tests.conftest import RunCli
 from tests.h200 import H200
 from tests.report.conftest import Kept
 from tests.report.pages import Page, plain
-from tests.store.bursts import stored_burst
+from tests.store.bursts import make_burst, stored_burst
 from xstage_tune.base.errors import FindingError
 from xstage_tune.report.calibration_tables import platform_tables
 from xstage_tune.report.stored_calibration import rebuild_calibration
@@ -38,6 +38,16 @@ def change(file: Path, *statements: object) -> None:
         for statement in statements:
             connection.execute(statement)  # type: ignore[call-overload]
     engine.dispose()
+
+
+def test_of_a_run_that_has_measured_nothing_yet_it_is_said_to_wait(run_cli: RunCli, tmp_path: Path) -> None:
+    file, page = tmp_path / "store.db", tmp_path / "run.html"
+    with Store.open(file) as store, store.begin_run(kind="calibrate", argv=[], device=H200) as run:
+        refused = run_cli("report", "--run", run.id, "--store", str(file), "-o", str(page))
+        assert (refused.exit_code, page.exists()) == (2, False)
+        assert "it is running, in process" in refused.stderr
+        assert "calibrate again" not in refused.stderr
+        run.add_launch(0, make_burst())
 
 
 def test_rebuilt_calibration_is_the_one_that_was_concluded(store: Store, kept: Kept) -> None:

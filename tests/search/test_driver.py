@@ -91,10 +91,18 @@ def test_nothing_is_evaluated_twice_and_nothing_infeasible(sampler: str) -> None
 
 def test_the_default_and_the_heuristics_come_first_whatever_their_bound() -> None:
     device = CountingSimulator()
-    result = search(device, trials=1)
+    result = search(device, trials=1 + len(HEURISTICS))
     assert device.asked == [DEFAULT, *HEURISTICS.values()]
     assert result.default.config == DEFAULT
     assert {name: outcome.config for name, outcome in result.heuristics.items()} == HEURISTICS
+
+
+def test_trials_asked_for_are_trials_run() -> None:
+    device = CountingSimulator()
+    result = search(device, trials=1)
+    assert device.asked == [DEFAULT]
+    assert (result.evaluations, result.stopped) == (1, "1 trial")
+    assert (result.best.config, dict(result.heuristics)) == (DEFAULT, {})
 
 
 def test_the_same_seed_gives_the_same_result(simulated_ns: dict[KernelConfig, float]) -> None:

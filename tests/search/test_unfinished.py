@@ -51,6 +51,21 @@ def test_an_unfinished_study_is_refused_naming_what_can_be_done(
         assert study in latest.stderr
 
 
+def test_of_a_study_that_a_process_searches_it_is_said_to_wait(
+    run_cli: RunCli, study: str, tmp_path: Path
+) -> None:
+    with Store.open() as store:
+        store.studies.take(study)
+        for command in commands(tmp_path):
+            for name in (study, "latest"):
+                refused = run_cli(*command, "--study", name)
+                assert refused.exit_code == 2
+                assert "it is running, in process" in refused.stderr
+                assert "wait until it ends" in refused.stderr
+                assert "--resume" not in refused.stderr
+        store.studies.end(study, "interrupted")
+
+
 def test_if_asked_its_best_so_far_is_taken(run_cli: RunCli, study: str, tmp_path: Path) -> None:
     for command in commands(tmp_path):
         taken = run_cli(*command, "--study", "latest-any", "--unfinished")

@@ -110,6 +110,22 @@ def test_what_is_listed_can_be_chosen(
     assert run_cli("store", "list", *filters, "--store", location).exit_code == 0
 
 
+def test_latest_is_shown_and_never_removed(run_cli: RunCli, store: Store, location: str) -> None:
+    nothing = run_cli("store", "show", "latest", "--store", location)
+    assert (nothing.exit_code, "no run or study 'latest'" in nothing.stderr) == (2, True)
+    run, study = add_run(store), add_finished(store)
+    begun = add_study(store, "fa-a2a/b")
+    assert store.details("latest").entry.id == study
+    assert store.details("latest-any").entry.id == begun
+    later = add_run(store)
+    shown = run_cli("store", "show", "latest", "--store", location, "--format", "json")
+    assert json.loads(shown.stdout)["entry"]["id"] == later
+    refused = run_cli("store", "rm", "latest", "--yes", "--store", location)
+    assert (refused.exit_code, "takes ids" in refused.stderr) == (2, True)
+    kept = listed(run_cli("store", "list", "--store", location, "--format", "json"))
+    assert {entry["id"] for entry in kept} == {run, study, begun, later}
+
+
 def test_a_study_whose_process_died_is_stale(store: Store, location: str) -> None:
     with start_holder(location) as process:
         assert process.stdout is not None

@@ -86,7 +86,12 @@ def test_latest_is_the_study_finished_last_and_latest_any_the_one_begun_last(sto
     first, second, third = (add_study(store, workload) for workload in ("megamoe/a", "fa-a2a/b", "fa-a2a/c"))
     with pytest.raises(UsageError, match=f"no finished study; the latest begun is {third}") as refused:
         store.studies.get("latest")
+    assert "wait until it ends" in refused.value.hint
+    store.studies.end(third, "interrupted")
+    with pytest.raises(UsageError) as refused:
+        store.studies.get("latest")
     assert f"--resume {third}" in refused.value.hint
+    store.studies.take(third)
     store.studies.end(second, "finished")
     store.studies.end(first, "finished")
     store.studies.end(third, "interrupted")

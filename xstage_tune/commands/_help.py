@@ -163,6 +163,7 @@ COMMANDS = {
     "store show": CommandHelp(
         "Show all that is known of one run or study.",
         (
+            "xstage-tune store show latest",
             "xstage-tune store show stu-20261201-114738-3fa9c1",
             "xstage-tune store show cal-20261201-101502-0b77d2 --format json",
         ),

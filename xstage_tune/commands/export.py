@@ -44,7 +44,9 @@ def export(
     suite: Annotated[
         str | None,
         typer.Option(
-            "--suite", metavar="ID|latest", help="Export all studies of a suite instead, a file each."
+            "--suite",
+            metavar="ID|latest",
+            help="Export all studies of a suite instead, a file each; latest: the last one finished.",
         ),
     ] = None,
     platform: StudyPlatformOption = None,

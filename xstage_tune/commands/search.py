@@ -31,7 +31,10 @@ if TYPE_CHECKING:
     from xstage_tune.search.result import SearchResult
     from xstage_tune.store.facade import Store
 
-_TRIALS = "Most configs to evaluate, those of a study's earlier runs included."
+_TRIALS = (
+    "Most configs to evaluate: the default, today's heuristics, then the best expected. Those of a study's "
+    "earlier runs count."
+)
 _TOLERANCE = "Stop once the best is within this fraction of the bound."
 
 

@@ -142,7 +142,11 @@ def list_command(
 def show_command(
     entry_id: Annotated[
         str,
-        typer.Argument(metavar="ID", autocompletion=kept_ids, help="Run or study: xstage-tune store list."),
+        typer.Argument(
+            metavar="ID|latest",
+            autocompletion=kept_ids,
+            help="Run or study; latest: the last one finished of either, latest-any: the last one begun.",
+        ),
     ],
     store: StoreOption = None,
     output: FormatOption = OutputFormat.TABLE,
@@ -178,6 +182,12 @@ def rm_command(
     """
     from xstage_tune.report.store_tables import entry_line
     from xstage_tune.store.facade import Store
+    from xstage_tune.store.studies import LATEST, LATEST_ANY
+
+    if named := {LATEST, LATEST_ANY}.intersection(ids):
+        raise UsageError(
+            f"store rm takes ids, not '{named.pop()}'", "xstage-tune store show latest has the id"
+        )
 
     with Store.open(store, create=False) as opened:
         found = [opened.details(entry_id).entry for entry_id in dict.fromkeys(ids)]

@@ -93,7 +93,7 @@ def export_suite(
     """Write the answers of all studies of a suite into a folder, a file each, and record them in the store.
 
     Args:
-        suite: id of the suite, or ``latest``.
+        suite: id of the suite, ``latest`` or ``latest-any``.
         unfinished: also take the best so far of those that have not ended and of which something ran.
 
     Raises:

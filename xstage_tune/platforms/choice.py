@@ -1,14 +1,16 @@
 """Which platform a command rests on: one rule for all of them.
 
-The one that is named. Else the user's own calibrated profile, if there is exactly one that fits the GPU
-present and the path; a replayed recording counts only where nothing was measured, a simulation or an
-unchanged template never. Else it must be named: a profile that nobody chose would answer for another machine.
+The one that is named. Else the user's own calibrated profile that fits the GPU present and the path, of
+several calibrations of one GPU and path the newest; a replayed recording counts only where nothing was
+measured, a simulation or an unchanged template never. Else it must be named: a profile that nobody chose
+would answer for another machine.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from xstage_tune.base.errors import UsageError
@@ -45,8 +47,8 @@ def chosen_platform(
         preferred: where profiles of several paths fit, the path to take.
 
     Raises:
-        UsageError: there is no such profile; or none was named and not exactly one of the user's own fits.
-            Names those that there are.
+        UsageError: there is no such profile; or none was named and none of the user's own fits, or several
+            that are not calibrations of one GPU and path. Names those that there are.
     """
     if name_or_path is not None:
         return ChosenPlatform(load_platform(name_or_path))
@@ -59,6 +61,11 @@ def chosen_platform(
     if len(fitting) == 1:
         ((name, profile),) = fitting.items()
         return ChosenPlatform(profile, f"platform {name}: {_why(profile, own, present, path)}")
+    if newest := _newest(fitting):
+        others = ", ".join(name for name in fitting if name != newest)
+        words = f"the newest of your {len(fitting)} calibrations of {fitting[newest].gpu.name}, path"
+        why = f"platform {newest}: {words} {fitting[newest].path}; --platform names another: {others}"
+        return ChosenPlatform(fitting[newest], why)
     raise _refusal(fitting, considered, templates, present, path)
 
 
@@ -84,6 +91,37 @@ def _fits(profile: PlatformProfile, present: GpuIdentity | None, path: StorePath
     if path is not None and profile.path != path:
         return False
     return present is None or compare(profile.gpu.identity, present, profile.path).same
+
+
+def _newest(fitting: Mapping[str, PlatformProfile]) -> str | None:
+    """The name of the calibration made last, where all are of one GPU and path; None where they are not.
+
+    What was written by hand has no run, and stands in for no calibration; a copy is as old as the original.
+    """
+    profiles = list(fitting.values())
+    if not profiles or not all(one.provenance.run_id and _is_like(profiles[0], one) for one in profiles):
+        return None
+    try:
+        made = {name: _time(one.provenance.created_at) for name, one in fitting.items()}
+    except ValueError:
+        return None
+    last = max(made.values())
+    names = [name for name, time in made.items() if time == last]
+    return names[0] if len(names) == 1 else None
+
+
+def _is_like(one: PlatformProfile, other: PlatformProfile) -> bool:
+    same = compare(one.gpu.identity, other.gpu.identity, one.path).same
+    return same and one.path == other.path
+
+
+def _time(iso: str) -> datetime:
+    """
+    Raises:
+        ValueError: it is no time by ISO 8601.
+    """
+    time = datetime.fromisoformat(iso)
+    return time if time.tzinfo else time.replace(tzinfo=UTC)
 
 
 def _why(

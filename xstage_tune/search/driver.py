@@ -1,6 +1,6 @@
 """The search: evaluate what the closed forms expect to be best, and stop when the bound says so.
 
-1. The default and today's heuristics are evaluated whatever their bound.
+1. The default and today's heuristics are evaluated whatever their bound; they are the first of the trials.
 2. Then configs by expected time, and after the first few one in three by the sampler's choice. Measurements
    correct the expectations, so a wrong prediction is not followed for long. One that seems to be the best so
    far is run again, and its median counts: a lucky run must not cut anything.
@@ -30,7 +30,7 @@ from collections.abc import Iterator
 
 from xstage_tune.base.errors import DeviceError, FindingError, RunInterrupted
 from xstage_tune.base.interrupts import held_back, stop_if_asked
-from xstage_tune.base.number_format import duration, percent
+from xstage_tune.base.number_format import counted, duration, percent
 from xstage_tune.base.progress import Progress, phase
 from xstage_tune.families.binding import bind
 from xstage_tune.families.config import KernelConfig
@@ -125,7 +125,8 @@ class _Search:
         """The search; its timeout counts from ``began``, a time of the monotonic clock."""
         self._progress.planned(self._most)
         for config in self._space.baselines:
-            self._try(self._space.index[config])
+            if self.candidates.tried < self._most:
+                self._try(self._space.index[config])
         self._limit_latency()
         stopped = self._stopped(began)
         proposals = self._proposals()
@@ -159,7 +160,7 @@ class _Search:
         """Why to stop now; None to go on."""
         request, candidates = self._request, self.candidates
         if candidates.tried >= self._most:
-            return f"{self._most} trials"
+            return counted(self._most, "trial")
         if request.timeout_s is not None and time.monotonic() - began >= request.timeout_s:
             return f"timeout of {request.timeout_s:g} s"
         bound_ns = candidates.remaining_bound_ns()

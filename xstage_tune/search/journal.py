@@ -161,12 +161,12 @@ class StoreJournal:
 
 
 def begin_study(
-    store: Store, request: SearchRequest, space: Space, device: str, suite: Mapping[str, str] | None = None
+    store: Store, request: SearchRequest, space: Space, device: str, suite: Mapping[str, Any] | None = None
 ) -> StoreJournal:
     """Begin a study.
 
     Args:
-        suite: ``name`` and ``id`` of the suite that it is part of.
+        suite: ``name`` and ``id`` of the suite that it is part of, and how many ``searches`` that has.
 
     Raises:
         StoreError: the database failed.
@@ -265,7 +265,7 @@ def stored_result(store: Store, study_id: str = "latest") -> SearchResult:
     if not results:
         raise UsageError(
             f"study {study.id} has no result: {store.studies.state(study)}",
-            f"xstage-tune search --resume {study.id} goes on with it",
+            store.studies.next_step(study),
         )
     return result_from_keys(results[-1], f"study {study.id}")
 

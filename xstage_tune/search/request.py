@@ -18,7 +18,8 @@ class SearchOptions(Request):
         objective: what to make small.
         sampler: who proposes beside the ranking; ``exhaustive`` evaluates every config that fits.
         seed: of the sampler: the same seed gives the same result.
-        trials: most configs to evaluate; None for 100, or all of them when exhaustive.
+        trials: most configs to evaluate, the default and the heuristics first; None for 100, or all of them
+            when exhaustive.
         timeout_s: most seconds to begin evaluations in; None for no limit.
         tolerance: stop once the best is within this fraction of the remaining bound.
     """

@@ -78,7 +78,7 @@ class SearchResult:
         sampler, seed: of the search.
         best: the answer: the baseline where nothing surely beats it.
         default: what the answer has to beat, always evaluated; None where it failed or none fits.
-        heuristics: today's choices by name, always evaluated.
+        heuristics: today's choices by name, as far as the trials reached and they ran.
         ties: configs that the repeats cannot tell from ``best``.
         bound_ns: no config that was not evaluated is below it; at most the best one's objective.
         evaluations: distinct configs that were run.

@@ -166,7 +166,8 @@ def run_paper_84(
     """
     cases = list(paper_84_workloads())
     asked = vars(options) | {"trials": options.trials or DEFAULT_TRIALS}
-    suite = {"name": PAPER_84, "id": new_id("suite")}
+    suite_id = new_id("suite")
+    suite = {"name": PAPER_84, "id": suite_id, "searches": len(cases)}
     progress.planned(len(cases))
     rows: list[SuiteRow] = []
     studies: list[str] = []
@@ -180,8 +181,8 @@ def run_paper_84(
             rows.append(_row(model, routing, workload, platform, device, result))
             progress.advance(f"{model}, {workload.precision}, {routing}, {workload.tokens_per_rank} tokens")
     except (KeyboardInterrupt, RunInterrupted):
-        raise _interrupted(suite["id"], studies, len(cases), store) from None
-    return SuiteResult(PAPER_84, suite["id"], platform.name, device.identity, tuple(rows))
+        raise _interrupted(suite_id, studies, len(cases), store) from None
+    return SuiteResult(PAPER_84, suite_id, platform.name, device.identity, tuple(rows))
 
 
 def _interrupted(suite_id: str, studies: Sequence[str], planned: int, store: Store) -> RunInterrupted:

@@ -49,7 +49,7 @@ def _best_so_far(store: Store, study: Study, platform: PlatformProfile) -> Searc
     if not measured:
         raise UsageError(
             f"study {study.id} has no best so far: {state}, and no config ran",
-            f"xstage-tune search --resume {study.id} goes on with it",
+            store.studies.next_step(study),
         )
     workload = studied_workload(study)
     space = build_space(workload, platform)

@@ -14,7 +14,7 @@ from xstage_tune.families.kernel_launch import OTHER_GPU
 from xstage_tune.store.database import Database
 from xstage_tune.store.models import Chunk, Export, Fit, Launch, Run, Study, StudyHolder, Trial
 from xstage_tune.store.process import has_ended
-from xstage_tune.store.studies import is_left, suite_of
+from xstage_tune.store.studies import LATEST, LATEST_ANY, is_left, suite_of
 
 State = Literal["running", "finished", "failed", "interrupted", "stale"]
 
@@ -98,18 +98,31 @@ def entries(database: Database, wanted: Wanted) -> list[Entry]:
 
 
 def details(database: Database, entry_id: str) -> Details:
-    """One run or study.
+    """One run or study; ``latest`` is the last one finished of either, ``latest-any`` the last one begun.
 
     Raises:
         UsageError: there is none of that id.
         StoreError: the database failed.
     """
+    if entry_id in (LATEST, LATEST_ANY):
+        entry_id = _named(database, entry_id)
     with database.reading() as session:
         if (study := session.get(Study, entry_id)) is not None:
             return _study_details(session, study)
         if (run := session.get(Run, entry_id)) is not None:
             return _run_details(session, run)
     raise no_entry(database, entry_id)
+
+
+def _named(database: Database, name: str) -> str:
+    """Id of the latest run or study; the name itself where there is none."""
+    begun = entries(database, Wanted())
+    finished = sorted(
+        (entry for entry in begun if entry.state == "finished"),
+        key=lambda entry: entry.finished_at or "",
+        reverse=True,
+    )
+    return next((entry.id for entry in (finished if name == LATEST else begun)), name)
 
 
 def no_entry(database: Database, entry_id: str) -> UsageError:

@@ -165,8 +165,7 @@ class Studies:
         if study_id == LATEST:
             return UsageError(
                 f"store {place} has no finished study; the latest begun is {begun.id}: {self.state(begun)}",
-                f"xstage-tune search --resume {begun.id} goes on with it; --study {LATEST_ANY} --unfinished "
-                "takes its best so far",
+                f"{self.next_step(begun)}; --study {LATEST_ANY} --unfinished takes its best so far",
             )
         latest = f"the latest finished is {finished.id}" if finished else f"the latest begun is {begun.id}"
         return UsageError(f"store {place} has no study '{study_id}'", f"{latest}; {elsewhere}")
@@ -175,13 +174,23 @@ class Studies:
         """How far a study is, in words: its status, or that the process which searched it is dead."""
         if study.status != "running":
             return f"it is {study.status}"
-        with self._database.reading() as session:
-            holder = session.get(StudyHolder, study.id)
+        holder = self._holder(study)
         if holder is None or has_ended(holder.process):
             return "the process that searched it ended without finishing it"
         if _is_given_up(holder):
             return f"nothing was heard of process {holder.pid} on {holder.host} since {_last_seen(holder)}"
         return f"it is running, in process {holder.pid} on {holder.host}"
+
+    def next_step(self, study: Study) -> str:
+        """What to do about a study without a result: resume it, or wait where a process searches it."""
+        holder = self._holder(study) if study.status == "running" else None
+        if holder is None or is_left(holder):
+            return f"xstage-tune search --resume {study.id} goes on with it"
+        return "wait until it ends"
+
+    def _holder(self, study: Study) -> StudyHolder | None:
+        with self._database.reading() as session:
+            return session.get(StudyHolder, study.id)
 
     def all(self) -> list[Study]:
         """All studies, newest first."""
@@ -189,17 +198,27 @@ class Studies:
             return list(session.scalars(select(Study).order_by(Study.created_at.desc(), Study.id)))
 
     def of_suite(self, suite: str) -> list[Study]:
-        """The studies of a suite in the order of their beginning; ``latest`` is the suite begun last.
+        """The studies of a suite in the order of their beginning.
+
+        Args:
+            suite: its id; ``latest`` is the last one finished, ``latest-any`` the last one begun.
 
         Raises:
-            UsageError: there is no such suite; the hint names the latest.
+            UsageError: there is no such suite; the hint names others.
         """
-        studies = [study for study in self.all() if suite_of(study)]
-        latest = suite_of(studies[0]) if studies else ""
-        wanted = latest if suite == LATEST else suite
-        found = [study for study in reversed(studies) if suite_of(study) == wanted]
+        suites: dict[str, list[Study]] = {}  # the last begun first
+        for study in self.all():
+            suites.setdefault(suite_of(study), []).insert(0, study)
+        suites.pop("", None)
+        whole = [name for name, studies in suites.items() if _is_whole(studies)]
+        latest, latest_any = next(iter(whole), ""), next(iter(suites), "")
+        found = suites.get({LATEST: latest, LATEST_ANY: latest_any}.get(suite, suite))
         if not found:
             hint = f"the latest is {latest}" if latest else "xstage-tune search --suite searches one"
+            if latest_any and not latest:
+                begun = suites[latest_any]
+                done = sum(study.status == "finished" for study in begun)
+                hint = f"{LATEST_ANY} is {latest_any}, of which {done} searches are finished"
             raise UsageError(
                 f"store {self._database.location} has no suite '{suite}'",
                 f"{hint}; --store PATH reads another store",
@@ -306,6 +325,12 @@ def suite_of(study: Study) -> str:
     """Id of the suite that a study was searched for; empty for none."""
     suite = study.space.get("suite") or {}
     return str(suite.get("id", ""))
+
+
+def _is_whole(studies: list[Study]) -> bool:
+    """Whether a suite was searched to its end; of older ones it is not known how many searches they have."""
+    planned = studies[0].space["suite"].get("searches", len(studies))
+    return len(studies) >= planned and all(study.status == "finished" for study in studies)
 
 
 def _is_given_up(holder: StudyHolder) -> bool:
