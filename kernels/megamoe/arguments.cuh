@@ -48,12 +48,13 @@ struct MoeArguments {
     u32* counters;                 // [rows] Linear-1 tiles stored; zero before and after a launch
     LaunchState* state;
     MoeFault* fault;
-    LaneRecord* lanes;  // [CTAs, lanes of a CTA], of a recording variant
+    LaneRecord* lanes;  // [CTAs, lanes], of a recording variant
     SpanRecord* spans;  // as lanes, of each span_capacity
     u64 timeout_ns;
     u32 hidden;
     u32 intermediate;
     u32 rank;
+    u32 pace;  // 64ths of the next mainloop that a part's stores are spread over; 0: all at once
     u32 span_capacity;
     u32 withheld_row;  // of a test of the deadlines: its Linear-1 is never announced; kNone otherwise
 };

@@ -63,11 +63,19 @@ __device__ void consume(const MoeArguments& arguments, Pipeline& pipeline, char*
     TileQueue queue(pipeline);
     Products products(arguments, pipeline, shared, consumer);
     RingPosition<kStagingSlots> at;
+    RoleSpans spans(shared, consumer, arguments);
+    spans.open();
     QueuedTile tile;
     while (queue.next(tile)) {
         Sums sums;
-        products.run(tile, sums);
+        const u32 begin_cycles = static_cast<u32>(sm_clock());
+        products.run(tile, sums, spans);
+        if (threadIdx.x % kWarpgroupThreads == 0) {
+            pipeline.loop_cycles[consumer][layer_index(tile.layer)] = static_cast<u32>(sm_clock()) - begin_cycles;
+        }
+        spans.end(kMainloopSpan, tile.layer);
         pipeline.staged_empty[consumer][at.stage].wait(at.parity ^ 1);
+        spans.end(kStagingStallSpan, tile.layer);
         if (rows_of_part(tile, consumer) != 0) {
             const char* slot = staging_slot(shared, consumer, at.stage);
             if (tile.layer == Layer::linear1) {
@@ -79,7 +87,10 @@ __device__ void consume(const MoeArguments& arguments, Pipeline& pipeline, char*
         }
         arrive_warp(pipeline.staged_full[consumer][at.stage]);
         at.advance();
+        spans.end_tile();
+        spans.begin();
     }
+    spans.close();
 }
 
 }  // namespace xstage::megamoe

@@ -37,6 +37,7 @@ struct Pipeline {
     Mbarrier staged_full[kConsumers][kStagingSlots];   // the consumer's four warps: their rows are staged
     Mbarrier staged_empty[kConsumers][kStagingSlots];  // its storer, the publisher: read, or not theirs
     QueuedTile tiles[kTileRing];
+    u32 loop_cycles[kConsumers][2];  // of a consumer's last part of either layer, to its storer
     u16 positions[2 * kMostWeight];  // of a dealt order
 
     static constexpr u32 kReaders = kConsumerWarps + kConsumers + 1;
@@ -56,6 +57,9 @@ struct Pipeline {
                 staged_full[consumer][slot].init(4);
                 staged_empty[consumer][slot].init(2);
             }
+        }
+        for (u32 consumer = 0; consumer < kConsumers; ++consumer) {
+            loop_cycles[consumer][0] = loop_cycles[consumer][1] = 0;
         }
         fence_barrier_init();
     }
@@ -88,6 +92,8 @@ private:
     Pipeline& pipeline_;
     RingPosition<kTileRing> at_;
 };
+
+__device__ __forceinline__ u32 layer_index(Layer layer) { return layer == Layer::linear1 ? 0 : 1; }
 
 // Rows of a tile that are a consumer's: 0 where it has no part in a ragged tile.
 __device__ __forceinline__ u32 rows_of_part(const QueuedTile& tile, u32 consumer) {

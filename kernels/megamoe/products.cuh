@@ -3,6 +3,7 @@
 
 #include "common/wgmma.cuh"
 #include "megamoe/loader.cuh"
+#include "megamoe/role_spans.cuh"
 
 namespace xstage::megamoe {
 
@@ -36,8 +37,10 @@ public:
     }
 
     // All products of a part; a consumer without rows only lets the operands go.
-    __device__ __forceinline__ void run(const QueuedTile& tile, Sums& sums) {
+    __device__ __forceinline__ void run(const QueuedTile& tile, Sums& sums, RoleSpans& spans) {
         const u32 steps = depth_steps(arguments_, tile.layer);
+        pipeline_.operands_full[at_.stage].wait(at_.parity);
+        spans.end(kDependencyWaitSpan, tile.layer);
         if (rows_of_part(tile, consumer_) == 0) {
             for (u32 step = 0; step < steps; ++step) {
                 pipeline_.operands_full[at_.stage].wait(at_.parity);

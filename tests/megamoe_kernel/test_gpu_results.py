@@ -13,6 +13,7 @@ from xstage_tune.base.fabric import StorePath
 from xstage_tune.cuda.moe_shape import MoeShape
 from xstage_tune.cuda.moe_variants import SHIPPED
 from xstage_tune.families.megamoe.config import MegaMoeConfig, Schedule
+from xstage_tune.families.megamoe.spans import moe_spans
 
 pytestmark = pytest.mark.gpu
 
@@ -35,6 +36,10 @@ SHAPES = {
 }
 
 
+def variant_words(config: MegaMoeConfig) -> str:
+    return f"{config.tile_label}, {config.store_flavour}"
+
+
 @pytest.fixture
 def cases() -> Iterator[list[Case]]:
     """Kernels to be closed when the test ends."""
@@ -44,9 +49,7 @@ def cases() -> Iterator[list[Case]]:
         case.kernel.close()
 
 
-@pytest.mark.parametrize(
-    "config", SHIPPED, ids=lambda config: config.tile_label + ", " + config.store_flavour
-)
+@pytest.mark.parametrize("config", SHIPPED, ids=variant_words)
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
 def test_every_schedule_gives_the_same_bits_which_are_right(
     shape: MoeShape, config: MegaMoeConfig, cases: list[Case]
@@ -67,9 +70,7 @@ def test_every_schedule_gives_the_same_bits_which_are_right(
             assert all(torch.equal(one, first) for one in outputs)
 
 
-@pytest.mark.parametrize(
-    "config", SHIPPED, ids=lambda config: config.tile_label + ", " + config.store_flavour
-)
+@pytest.mark.parametrize("config", SHIPPED, ids=variant_words)
 @pytest.mark.parametrize("path", ["host", "peer"])
 def test_rows_arrive_wherever_their_rank_keeps_them(
     path: StorePath, config: MegaMoeConfig, cases: list[Case]
@@ -118,3 +119,28 @@ def test_a_layer_to_which_nothing_was_routed_stores_nothing(cases: list[Case]) -
     cases.append(case)
     assert case.run().numel() == 0
     assert case.untouched()
+
+
+@pytest.mark.parametrize("config", SHIPPED[:2], ids=lambda config: config.store_flavour)
+def test_stores_all_at_once_or_spread_leave_the_same_bits(config: MegaMoeConfig, cases: list[Case]) -> None:
+    import torch
+
+    layer = Layer(SHAPES["more tiles than SMs"], config.block_m)
+    cases += [Case(layer, config, "host", pace=pace, timeout_s=5) for pace in (0.0, 1.0)]
+    at_once, spread = (case.run() for case in cases)
+    assert torch.equal(at_once, spread)
+
+
+@pytest.mark.parametrize("config", SHIPPED, ids=variant_words)
+def test_every_tile_is_recorded_once_by_each_role(config: MegaMoeConfig, cases: list[Case]) -> None:
+    layer = Layer(SHAPES["more tiles than SMs"], config.block_m)
+    case = Case(layer, config, record_spans=True, timeout_s=5)
+    cases.append(case)
+    assert relative_error(case.run(), layer.reference()) < TOLERANCE
+    table = case.kernel.read_spans(current_stream())
+    assert table.dropped() == 0
+    found, grid = moe_spans(table), layer.shape.grid(config, case.kernel.ctas)
+    assert found.l1_ns.size == 2 * grid.rows * grid.l1_tiles
+    assert found.l2_ns.size == found.issue_ns.size == 2 * grid.rows * grid.l2_tiles
+    assert found.slot_wait_ns.size == found.operand_wait_ns.size == found.l1_ns.size + found.l2_ns.size
+    assert 0 < found.stall_ns < found.launch_ns

@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 
 from tests.attention_a2a.test_layouts import layout_checks
+from xstage_tune.cuda.attention_variants import SHARED_BYTES_LIMIT
 from xstage_tune.cuda.compiler import KernelCompileError, compile_kernel
 from xstage_tune.cuda.moe_arguments import LAUNCH_STATE, MOE_ARGUMENTS, MOE_FAULT, ROW_SOURCE
-from xstage_tune.cuda.moe_variants import KERNEL, SHIPPED, moe_variant
+from xstage_tune.cuda.moe_buffers import FILL_ARGUMENTS, FILL_KERNEL
+from xstage_tune.cuda.moe_variants import KERNEL, SHIPPED, moe_variant, recording_bytes, shared_bytes
 from xstage_tune.cuda.sources import MEGAMOE_SOURCE, kernels_root
 
 
@@ -45,3 +47,21 @@ def test_host_and_kernel_must_agree_on_shared_memory(root: Path) -> None:
     wrong = defines | {"SHARED_BYTES": int(defines["SHARED_BYTES"]) + 1024}
     with pytest.raises(KernelCompileError, match="static assertion"):
         compile_kernel(MEGAMOE_SOURCE, "sm_90a", wrong, (KERNEL,), root)
+
+
+def test_lanes_in_shared_memory_take_what_the_host_sets_aside(root: Path) -> None:
+    defines = moe_variant(SHIPPED[0], record_spans=True).defines
+    lanes = SHARED_BYTES_LIMIT - shared_bytes(SHIPPED[0]) - recording_bytes(SHIPPED[0])
+    text = (
+        '#include "megamoe/role_spans.cuh"\n'
+        f"static_assert(xstage::megamoe::kLanesBytes == {lanes});\n"
+        'extern "C" __global__ void kernel() {}\n'
+    )
+    (root / "layout.cu").write_text(text)
+    compile_kernel("layout.cu", "sm_90a", defines, ("kernel",), root)
+
+
+def test_operands_are_filled_by_the_struct_of_their_kernel(root: Path) -> None:
+    text = f'#include "megamoe/inputs.cu"\n{layout_checks("megamoe::FillArguments", FILL_ARGUMENTS)}\n'
+    (root / "layout.cu").write_text(text)
+    compile_kernel("layout.cu", "sm_90a", {}, (FILL_KERNEL,), root)

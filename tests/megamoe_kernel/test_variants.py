@@ -23,12 +23,13 @@ def cache_folder(pytestconfig: pytest.Config, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("XSTAGE_CACHE_DIR", str(pytestconfig.cache.mkdir("kernels")))
 
 
+@pytest.mark.parametrize("record_spans", [False, True], ids=["timed", "recording"])
 @pytest.mark.parametrize("tickets", [True, False], ids=["tickets", "dealt"])
 @pytest.mark.parametrize("config", SHIPPED, ids=lambda config: config.label)
 def test_shipped_variant_neither_spills_nor_serialises_its_products(
-    config: MegaMoeConfig, tickets: bool
+    config: MegaMoeConfig, tickets: bool, record_spans: bool
 ) -> None:
-    variant = moe_variant(config, tickets=tickets)
+    variant = moe_variant(config, tickets=tickets, record_spans=record_spans)
     kernel = cached_kernel(variant.source, "sm_90a", variant.defines, variant.names)
     assert kernel.warnings == ()
     assert kernel.entries[KERNEL].spill_bytes == 0

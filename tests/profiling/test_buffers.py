@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 
 from tests.configs.cases import attention_config
+from xstage_tune.base.bf16 import Bits
 from xstage_tune.cuda import attention_buffers, serial_a2a
 from xstage_tune.cuda.attention_buffers import AttentionBuffers
 from xstage_tune.cuda.attention_shape import AttentionShape
 from xstage_tune.cuda.serial_a2a import SERIAL, SerialA2A
-from xstage_tune.families.attention_a2a.check import POISON_BITS, Bits, random_inputs
+from xstage_tune.families.attention_a2a.check import POISON_BITS, random_inputs
 from xstage_tune.families.attention_a2a.timing import ProfileCase
 
 #: What may not be written beyond an allocation.
@@ -93,7 +94,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch, library: ctypes.CDLL) -> Any:
         monkeypatch.setattr(module, "check", lambda status, _: status)
     monkeypatch.setattr(attention_buffers, "GpuMemory", GpuHostMemory)
     monkeypatch.setattr(attention_buffers, "PinnedMemory", PinnedHostMemory)
-    monkeypatch.setattr(attention_buffers, "_free_bytes", lambda _: 1 << 40)
+    monkeypatch.setattr(attention_buffers, "free_bytes", lambda _: 1 << 40)
 
     def launch(name: str, _: Any, *, grid: tuple[int, int], arguments: Any, **__: Any) -> None:
         run = getattr(library, f"run_{name}")

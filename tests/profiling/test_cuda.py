@@ -14,6 +14,7 @@ from tests.attention_a2a.emulation import attention
 from tests.configs.cases import attention as attention_workload
 from tests.configs.cases import attention_config, megamoe_config, moe
 from tests.profiling.gpu import spans_of
+from xstage_tune.base.bf16 import Bits, to_bf16
 from xstage_tune.base.errors import DeviceError, FindingError, UsageError
 from xstage_tune.cuda import attention_buffers
 from xstage_tune.cuda import attention_profiles as cuda
@@ -21,7 +22,7 @@ from xstage_tune.cuda.attention_buffers import AttentionBuffers
 from xstage_tune.cuda.attention_shape import AttentionShape, Destinations
 from xstage_tune.cuda.attention_variants import KERNEL, SHARED_BYTES_LIMIT
 from xstage_tune.cuda.serial_a2a import STORE_KERNEL
-from xstage_tune.families.attention_a2a.check import POISON_BITS, Bits, Inputs, to_bf16
+from xstage_tune.families.attention_a2a.check import POISON_BITS, Inputs
 from xstage_tune.families.attention_a2a.timing import (
     IMPLEMENTATIONS,
     AttentionLaunch,
@@ -370,8 +371,8 @@ def test_more_ranks_than_the_table_holds_are_refused() -> None:
 def test_too_little_memory_says_how_much_is_needed_before_any_is_taken(
     monkeypatch: pytest.MonkeyPatch, free_gpu_gib: float, free_host_gib: float, words: str
 ) -> None:
-    monkeypatch.setattr(attention_buffers, "_free_bytes", lambda _: int(free_gpu_gib * 2**30))
-    monkeypatch.setattr(attention_buffers, "_free_host_bytes", lambda: int(free_host_gib * 2**30))
+    monkeypatch.setattr(attention_buffers, "free_bytes", lambda _: int(free_gpu_gib * 2**30))
+    monkeypatch.setattr(attention_buffers, "free_host_bytes", lambda: int(free_host_gib * 2**30))
     case = ProfileCase("", 75_600, 5, 128, 8, 7, attention_config(), "host")
     shape = AttentionShape(75_600, 5, 128, 8)
     none = np.empty(0, np.uint16)

@@ -3,28 +3,32 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from pathlib import Path
 
 import numpy as np
 from cuda.bindings import driver
 from cuda.core import Device
 from numpy.typing import NDArray
 
-from xstage_tune.base.errors import DeviceError
+from xstage_tune.base.bf16 import Bits
 from xstage_tune.base.fabric import StorePath
 from xstage_tune.cuda.attention_shape import AttentionShape, Destinations
 from xstage_tune.cuda.destination import find_peer
 from xstage_tune.cuda.driver import check
 from xstage_tune.cuda.gpu import Gpu
-from xstage_tune.cuda.memory import GpuMemory, PinnedMemory, enable_peer_access
-from xstage_tune.families.attention_a2a.check import POISON_BITS, Bits, Inputs
+from xstage_tune.cuda.memory import (
+    RESERVE_BYTES,
+    GpuMemory,
+    PinnedMemory,
+    enable_peer_access,
+    free_bytes,
+    free_host_bytes,
+    require_bytes,
+)
+from xstage_tune.families.attention_a2a.check import POISON_BITS, Inputs
 from xstage_tune.families.attention_a2a.timing import ProfileCase
 
 _INPUTS_AND_OUTPUT = 4
-#: Left free: the driver's own, kernels, graphs and spans.
-_RESERVE_BYTES = 512 << 20
 _LEAST_BYTES = 16
-_MEMINFO = Path("/proc/meminfo")
 
 
 class AttentionBuffers:
@@ -180,38 +184,17 @@ class AttentionBuffers:
             of_path[path] += self._shape.buffer_bytes(rank)
         own = of_path["local"] + _INPUTS_AND_OUTPUT * case.output_bytes
         own += 2 * self._shape.buffer_bytes(self._shape.rank)
-        _require(
-            f"GPU memory on {self._gpu.device.name}", own + _RESERVE_BYTES, _free_bytes(self._gpu.device)
+        require_bytes(
+            "attention",
+            f"GPU memory on {self._gpu.device.name}",
+            own + RESERVE_BYTES,
+            free_bytes(self._gpu.device),
         )
         if of_path["peer"]:
-            free = _free_bytes(self._owner)
+            free = free_bytes(self._owner)
             self._gpu.device.set_current()
-            _require(f"memory on GPU {self._owner.device_id}", of_path["peer"] + _RESERVE_BYTES, free)
+            require_bytes(
+                "attention", f"memory on GPU {self._owner.device_id}", of_path["peer"] + RESERVE_BYTES, free
+            )
         if of_path["host"]:
-            _require("pinned host memory", of_path["host"], _free_host_bytes())
-
-
-def _require(what: str, needed_bytes: int, free_bytes: int | None) -> None:
-    if free_bytes is not None and needed_bytes > free_bytes:
-        raise DeviceError(
-            f"the attention needs {needed_bytes / 2**30:.2f} GiB of {what}, of which "
-            f"{free_bytes / 2**30:.2f} GiB are free",
-            "give it fewer tokens, e.g. --set tokens=8192, or free memory",
-        )
-
-
-def _free_bytes(device: Device) -> int:
-    """Of a GPU's memory; leaves it current."""
-    device.set_current()
-    free, _ = check(driver.cuMemGetInfo(), "read the free memory")
-    return int(free)
-
-
-def _free_host_bytes() -> int | None:
-    """Memory that the system can give without swapping; None where it does not say."""
-    try:
-        lines = _MEMINFO.read_text().splitlines()
-    except OSError:
-        return None
-    found = [line.split()[1] for line in lines if line.startswith("MemAvailable:")]
-    return int(found[0]) << 10 if found else None
+            require_bytes("attention", "pinned host memory", of_path["host"], free_host_bytes())

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from cuda.core import Stream
 
+from xstage_tune.base.bf16 import Bits
 from xstage_tune.base.errors import DeviceError, UsageError
 from xstage_tune.base.spans import SpanTable
 from xstage_tune.cuda.attention_buffers import AttentionBuffers
@@ -25,7 +26,6 @@ from xstage_tune.cuda.serial_a2a import SERIAL, STORE_KERNEL, SerialA2A
 from xstage_tune.cuda.sources import ATTENTION_SOURCE, installed_sha256
 from xstage_tune.families.attention_a2a.budget import finishing_warpgroups
 from xstage_tune.families.attention_a2a.check import (
-    Bits,
     check_attention,
     check_equal,
     random_inputs,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -17,6 +18,9 @@ from xstage_tune.cuda.driver import check, synchronize
 #: Bytes that no pattern contains in a row of four, so that an unwritten word cannot pass for a written one.
 POISON_WORD = 0xDEADBEEF
 _COPY_TIMEOUT_S = 10.0
+#: Left free: the driver's own, kernels, graphs and spans.
+RESERVE_BYTES = 512 << 20
+_MEMINFO = Path("/proc/meminfo")
 
 
 class GpuMemory:
@@ -54,11 +58,11 @@ class GpuMemory:
         )
         synchronize(stream, _COPY_TIMEOUT_S, "a copy to the GPU")
 
-    def read_into(self, target: NDArray[Any], stream: Stream) -> None:
-        """Copy the first ``target.nbytes`` into an array, and wait."""
+    def read_into(self, target: NDArray[Any], stream: Stream, offset: int = 0) -> None:
+        """Copy ``target.nbytes`` from ``offset`` bytes on into an array, and wait."""
         handle = driver.CUstream(int(stream.handle))
         check(
-            driver.cuMemcpyDtoHAsync(target.ctypes.data, self.address, target.nbytes, handle),
+            driver.cuMemcpyDtoHAsync(target.ctypes.data, self.address + offset, target.nbytes, handle),
             "copy from the GPU",
         )
         synchronize(stream, _COPY_TIMEOUT_S, "a copy from the GPU")
@@ -139,3 +143,39 @@ def enable_peer_access(sender: Device, owner: Device) -> None:
     (status,) = driver.cuCtxEnablePeerAccess(context, 0)
     if status != driver.CUresult.CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED:
         check((status,), f"enable peer access from GPU {sender.device_id} to GPU {owner.device_id}")
+
+
+def require_bytes(who: str, what: str, needed_bytes: int, free_bytes: int | None) -> None:
+    """Refuse what does not fit, before anything is allocated.
+
+    Args:
+        who: what needs it, and
+        what: of which memory.
+        free_bytes: None where nobody says.
+
+    Raises:
+        DeviceError: it does not fit.
+    """
+    if free_bytes is not None and needed_bytes > free_bytes:
+        raise DeviceError(
+            f"the {who} needs {needed_bytes / 2**30:.2f} GiB of {what}, of which "
+            f"{free_bytes / 2**30:.2f} GiB are free",
+            "give it fewer tokens, e.g. --set tokens=8192, or free memory",
+        )
+
+
+def free_bytes(device: Device) -> int:
+    """Of a GPU's memory; leaves it current."""
+    device.set_current()
+    free, _ = check(driver.cuMemGetInfo(), "read the free memory")
+    return int(free)
+
+
+def free_host_bytes() -> int | None:
+    """Memory that the system can give without swapping; None where it does not say."""
+    try:
+        lines = _MEMINFO.read_text().splitlines()
+    except OSError:
+        return None
+    found = [line.split()[1] for line in lines if line.startswith("MemAvailable:")]
+    return int(found[0]) << 10 if found else None

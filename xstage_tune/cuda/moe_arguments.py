@@ -32,15 +32,15 @@ MOE_ARGUMENTS = np.dtype(
         "names": [
             "tokens", "weights1", "activations", "swiglu", "weights2", "scheduler", "destination",
             "sources", "counters", "state", "fault", "lanes", "spans", "timeout_ns",
-            "hidden", "intermediate", "rank", "span_capacity", "withheld_row",
+            "hidden", "intermediate", "rank", "pace", "span_capacity", "withheld_row",
         ],
         "formats": [
             *[("u1", (MAP_BYTES,))] * 5, SCHEDULER_PARAMETERS, ("<u8", (MAX_RANKS,)),
-            *["<u8"] * 7, *["<u4"] * 5,
+            *["<u8"] * 7, *["<u4"] * 6,
         ],
         "offsets": [
             *(MAP_BYTES * place for place in range(5)), 640, 704,
-            *(768 + 8 * place for place in range(7)), *(824 + 4 * place for place in range(5)),
+            *(768 + 8 * place for place in range(7)), *(824 + 4 * place for place in range(6)),
         ],
         "itemsize": 896,
     }

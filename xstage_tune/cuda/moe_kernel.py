@@ -10,6 +10,7 @@ from cuda.core import Device, Stream
 from numpy.typing import NDArray
 
 from xstage_tune.base.errors import DeviceError, UsageError
+from xstage_tune.base.spans import LANE_DTYPE, RECORD_DTYPE, SpanTable, decode_records
 from xstage_tune.cuda.attention_kernel import load_kernels, require_hopper
 from xstage_tune.cuda.cache import cached_kernel
 from xstage_tune.cuda.compiler import CompiledKernel
@@ -23,17 +24,25 @@ from xstage_tune.cuda.moe_arguments import (
     moe_arguments,
 )
 from xstage_tune.cuda.moe_shape import MoeShape
-from xstage_tune.cuda.moe_variants import KERNEL, THREADS, moe_variant, shared_bytes
+from xstage_tune.cuda.moe_variants import KERNEL, THREADS, moe_variant, recording_bytes
 from xstage_tune.families.megamoe import order as orders
 from xstage_tune.families.megamoe.config import MegaMoeConfig
 from xstage_tune.families.megamoe.launch import order_schedule
 from xstage_tune.families.megamoe.scheduling import MoeScheduling
+from xstage_tune.families.megamoe.spans import LANES
 from xstage_tune.model.checks import NS_PER_S
 
 _ARCHITECTURE = "sm_90a"
 #: Over ranks; within one a row comes within milliseconds.
 TIMEOUT_S = 300.0
+#: A whole mainloop: the slot is free when its next tile is to be staged. On the host path of an H200, with
+#: 1/4 of Combine remote, an interleaved layer of 3,919 us takes 4,098 with half of one, and 4,582 storing at
+#: once.
+PACE = 1.0
+_PACE_STEPS = 64
 _LEAST_BYTES = 16
+#: Of a consumer: its wait for operands, its products, its wait for a slot.
+_SPANS_PER_TILE = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +61,9 @@ class MegaMoe:
         config: the variant and its schedule.
         tickets: CTAs take the tiles of one order one after the other; else each is dealt its own beforehand,
             as a skeleton's are.
+        pace: part of the next mainloop that a tile's stores are spread over; 0 for all at once.
+        record_spans: build the variant that records, for every tile, the waits and the mainloop of both
+            consumers, and the issue of Linear-2's stores.
         timeout_s: longest wait for a row's Linear-1.
         withheld_row: for a test of that: this row's Linear-1 is never announced.
 
@@ -68,19 +80,22 @@ class MegaMoe:
         config: MegaMoeConfig,
         *,
         tickets: bool = False,
+        pace: float = PACE,
+        record_spans: bool = False,
         timeout_s: float = TIMEOUT_S,
         withheld_row: int = NO_ROW,
     ) -> None:
         require_hopper(device, "MoE")
         self.shape, self.config = shape, config
+        self._pace = round(pace * _PACE_STEPS)
         self._timeout_ns, self._withheld_row = round(timeout_s * NS_PER_S), withheld_row
-        variant = moe_variant(config, tickets=tickets)
+        variant = moe_variant(config, tickets=tickets, record_spans=record_spans)
         self.compiled: CompiledKernel = cached_kernel(
             variant.source, _ARCHITECTURE, variant.defines, variant.names
         )
-        _require_clean(self.compiled, config)
+        require_clean(self.compiled, config)
         self._kernel = load_kernels(device, self.compiled)[KERNEL]
-        self._shared_bytes = shared_bytes(config)
+        self._shared_bytes = int(variant.defines["SHARED_BYTES"])
         allow_shared_memory(self._kernel, self._shared_bytes, device)
         sms = int(device.properties.multiprocessor_count)
         grid = shape.grid(config, sms)
@@ -100,6 +115,11 @@ class MegaMoe:
                 memory = _opened(opened, GpuMemory(device, max(_LEAST_BYTES, array.nbytes), device))
                 memory.write(array, stream)
                 self._scheduler[field] = memory.address
+            self._recording = None
+            if record_spans:
+                rounds = -(-tiles // self.ctas)
+                self._recording = _Recording(device, config, self.ctas, rounds)
+                opened.callback(self._recording.close)
             self._opened = opened.pop_all()
 
     def prepare(self, tensors: MoeTensors) -> PreparedMoe:
@@ -113,7 +133,11 @@ class MegaMoe:
         row["scheduler"] = self._scheduler[0]
         row["counters"], row["state"] = self._counters.address, self._state.address
         row["fault"] = self._fault.address
+        row["pace"] = self._pace
         row["timeout_ns"], row["withheld_row"] = self._timeout_ns, self._withheld_row
+        if self._recording is not None:
+            row["lanes"], row["spans"] = self._recording.lanes.address, self._recording.spans.address
+            row["span_capacity"] = self._recording.capacity
         return PreparedMoe(arguments)
 
     def launch(self, prepared: PreparedMoe, stream: Stream) -> None:
@@ -146,6 +170,16 @@ class MegaMoe:
                 "what this launch has stored is not whole; run it again",
             )
 
+    def read_spans(self, stream: Stream) -> SpanTable:
+        """Spans of the last launch; waits for the stream. See :func:`~.megamoe.spans.moe_spans`.
+
+        Raises:
+            UsageError: this variant records no spans.
+        """
+        if self._recording is None:
+            raise UsageError("this variant records no spans", "build it with record_spans")
+        return self._recording.read(stream)
+
     def read_activations(self, stream: Stream) -> NDArray[np.uint16]:
         """``[pool rows, intermediate]`` bf16 bits of what Linear-1 left; waits for the stream."""
         shape = self.shape
@@ -156,6 +190,29 @@ class MegaMoe:
     def close(self) -> None:
         """Free the buffers; safe to call twice."""
         self._opened.close()
+
+
+class _Recording:
+    """Buffers that a launch of a recording variant writes its spans to."""
+
+    def __init__(self, device: Device, config: MegaMoeConfig, ctas: int, rounds: int) -> None:
+        fitting = recording_bytes(config) // LANES // RECORD_DTYPE.itemsize
+        # Tickets may give one CTA more tiles than another.
+        self.capacity = min(fitting, 2 * _SPANS_PER_TILE * rounds)
+        self._lanes = ctas * LANES
+        self.lanes = GpuMemory(device, self._lanes * LANE_DTYPE.itemsize, device)
+        self.spans = GpuMemory(device, self._lanes * self.capacity * RECORD_DTYPE.itemsize, device)
+
+    def read(self, stream: Stream) -> SpanTable:
+        lanes = np.zeros(self._lanes, LANE_DTYPE)
+        self.lanes.read_into(lanes, stream)
+        records = np.zeros((self._lanes, self.capacity), RECORD_DTYPE)
+        self.spans.read_into(records, stream)
+        return decode_records(records, lanes)
+
+    def close(self) -> None:
+        self.lanes.close()
+        self.spans.close()
 
 
 def scheduling(shape: MoeShape, config: MegaMoeConfig, ctas: int, *, tickets: bool) -> MoeScheduling:
@@ -177,7 +234,7 @@ def _opened(opened: ExitStack, memory: GpuMemory) -> GpuMemory:
     return memory
 
 
-def _require_clean(compiled: CompiledKernel, config: MegaMoeConfig) -> None:
+def require_clean(compiled: CompiledKernel, config: MegaMoeConfig) -> None:
     """A variant that spills or waits after every product is right but slow."""
     spilled = compiled.entries[KERNEL].spill_bytes
     if spilled or compiled.warnings:

@@ -8,12 +8,17 @@ from xstage_tune.cuda.attention_variants import SHARED_BYTES_LIMIT
 from xstage_tune.cuda.sources import MEGAMOE_SOURCE
 from xstage_tune.cuda.variants import KernelVariant
 from xstage_tune.families.megamoe.config import MegaMoeConfig, Schedule
+from xstage_tune.families.megamoe.spans import LANES
 
 KERNEL = "mega_moe"
 #: Two warpgroups that compute, and one that loads, publishes and stores.
 THREADS = 384
+#: A recording variant's lane before the staged spans: see ``role_spans.cuh``.
+LANE_BYTES = 56
 _PART_ROWS = 64
 _CONSUMERS = 2
+_WARP_THREADS = 32
+_WORD_BYTES = 4
 _ELEMENT_BYTES = 2
 _PIPELINE_BYTES = 1024
 _LEAST_STAGES, _MOST_STAGES = 2, 8
@@ -59,6 +64,12 @@ def shared_bytes(config: MegaMoeConfig) -> int:
     columns = config.block_n // 2 if config.block_m == _PART_ROWS else config.block_n
     slot = _PART_ROWS * (columns * _ELEMENT_BYTES + 16)
     return config.pipeline_stages * stage + _CONSUMERS * config.staging_depth * slot + _PIPELINE_BYTES
+
+
+def recording_bytes(config: MegaMoeConfig) -> int:
+    """Shared memory left for staged spans."""
+    words = _CONSUMERS * _WARP_THREADS * _WORD_BYTES
+    return SHARED_BYTES_LIMIT - shared_bytes(config) - LANES * LANE_BYTES - words
 
 
 def _check(config: MegaMoeConfig) -> None:

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from xstage_tune.base.bf16 import Bits, Floats, from_bf16, to_bf16
 from xstage_tune.base.errors import FindingError
 from xstage_tune.families.attention_a2a.timing import AttentionOutcome, CheckFigures
 from xstage_tune.launches.device import Verification
 
-Bits = NDArray[np.uint16]
-Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
 
 #: bf16 NaN, which no attention of finite inputs gives: what buffers hold before a check.
@@ -37,16 +36,6 @@ def random_inputs(tokens: int, heads: int, head_dim: int, seed: int) -> Inputs:
     generator = np.random.default_rng(seed)
     size = (tokens, heads, head_dim)
     return Inputs(*(to_bf16(generator.standard_normal(size, np.float32)) for _ in range(3)))
-
-
-def to_bf16(values: Floats) -> Bits:
-    """Finite fp32 rounded to bf16, halves away from zero."""
-    return ((values.view(np.uint32) + np.uint32(0x8000)) >> np.uint32(16)).astype(np.uint16)
-
-
-def from_bf16(bits: Bits) -> Floats:
-    """bf16 as fp32, exactly."""
-    return (bits.astype(np.uint32) << np.uint32(16)).view(np.float32)
 
 
 def sampled_tokens(tokens: int, ranks: int, seed: int) -> Ints:

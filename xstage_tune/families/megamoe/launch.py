@@ -26,7 +26,7 @@ from xstage_tune.families.megamoe.tile_times import moe_tile_times
 from xstage_tune.families.megamoe.tiling import linear_tiles
 from xstage_tune.families.megamoe.workload import MoeWorkload
 from xstage_tune.families.workload_fields import OUTPUT_BYTES
-from xstage_tune.launches.streams import Floats
+from xstage_tune.launches.streams import Floats, Streams
 from xstage_tune.platforms.schema import PlatformProfile
 
 
@@ -89,12 +89,14 @@ def moe_launch(
     # they need one from its begin.
     in_registers = not architecture_of(platform).tensor_memory
     local_bytes, _ = moe_store_bytes(grid, order, stores)
+    paced = _is_paced(workload, platform)
     linear1_ns = float(np.median(mainloop_ns[order.layer == orders.LINEAR1]))
     return FusedLaunch(
         streams=replace(
             streams,
             staging_ns=epilogue_ns,
             slot_offset_ns=streams.mainloop_ns if in_registers else streams.slot_offset_ns,
+            paced_ns=_paced_ns(order, streams, epilogue_ns) if paced else streams.paced_ns,
         ),
         local_bytes=local_bytes,
         staging_slots=config.staging_depth,
@@ -103,6 +105,23 @@ def moe_launch(
         scheduling=MoeScheduling(grid, schedule, placement),
         linear2=order.layer == orders.LINEAR2,
     )
+
+
+def _is_paced(workload: MoeWorkload, platform: PlatformProfile) -> bool:
+    """Whether the layer's kernel is the one that comes with the tool, which paces its stores."""
+    return workload.precision == "bf16" and platform.gpu.architecture.startswith("sm_90")
+
+
+def _paced_ns(order: orders.MoeOrder, streams: Streams, epilogue_ns: Floats) -> Floats:
+    """How long a Linear-2 tile's stores are held back: its successor's mainloop, but nothing behind the last.
+
+    The epilogue before them is a part of it here: it is a storing role's in the model, and the computing
+    role's in the kernel.
+    """
+    following = np.append(streams.mainloop_ns[1:], 0.0)
+    following[order.first[1:][np.diff(order.first) > 0] - 1] = 0.0
+    paced: Floats = np.where(order.layer == orders.LINEAR2, np.maximum(0.0, following - epilogue_ns), 0.0)
+    return paced
 
 
 def _share_placement(
