@@ -143,6 +143,19 @@ def test_a_closed_standard_output_is_told() -> None:
     assert "standard output is closed" in done.stderr
 
 
+@pytest.mark.parametrize("stderr", ["2>&-", "2>/dev/full", "2>&- <&-"])
+@pytest.mark.parametrize(
+    ("arguments", "code"), [("workloads show none", 2), ("audit --foo", 2), ("platforms show h200-host", 0)]
+)
+def test_an_error_that_nobody_takes_changes_no_exit_code(stderr: str, arguments: str, code: int) -> None:
+    """Neither does it go to stdout, nor into a file that is opened next."""
+    command = f"{sys.executable} -m xstage_tune {arguments} {stderr}"
+    done = subprocess.run(["sh", "-c", command], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == code
+    assert ("drain" in done.stdout) is (code == 0)
+    assert "xstage-tune: error" not in done.stdout
+
+
 def test_a_warning_that_is_logged_is_a_line_on_stderr_like_any_other() -> None:
     script = (
         "import logging, xstage_tune.cli as cli\n"

@@ -7,23 +7,27 @@ import logging
 import os
 import signal
 import sys
-from typing import NoReturn
+from contextlib import suppress
+from typing import TYPE_CHECKING, NoReturn
 
 from xstage_tune.base import interrupts
 from xstage_tune.base.errors import DeviceError, ExitCode, XStageError
 from xstage_tune.base.redaction import redacted
 from xstage_tune.base.text import printable
 
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
 
 def entry() -> NoReturn:
     """The program: a reader that closes its pipe ends it, as it ends any other."""
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    _open_stderr()
     if sys.stdout is None:  # closed by the shell: there is nowhere to put a result
         report_error(DeviceError("standard output is closed", "redirect it to a file, or to /dev/null"))
         sys.exit(ExitCode.ENVIRONMENT)
-    for stream in (sys.stdout, sys.stderr):  # a file's name need not be text
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a file's name need not be text
     _log_to_stderr()
     interrupts.listen()
     try:
@@ -34,11 +38,36 @@ def entry() -> NoReturn:
         interrupts.finish()
 
 
+class _Unfailing(io.FileIO):
+    """A file to which nothing need be written: what it cannot take is lost."""
+
+    def write(self, data: Buffer, /) -> int:
+        with suppress(OSError):
+            return super().write(data)
+        return memoryview(data).nbytes
+
+
+def _open_stderr() -> None:
+    """Let no message change how the program ends: where stderr is full or closed, it is lost.
+
+    Of closed streams Python makes None, with which ``print`` writes to stdout; and the next file that is
+    opened would take their number, and what C libraries write there.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest number that is free
+    encoding = sys.stderr.encoding if sys.stderr else "utf-8"
+    raw = io.BufferedWriter(_Unfailing(2, "w", closefd=False))
+    sys.stderr = io.TextIOWrapper(raw, encoding, "backslashreplace", line_buffering=True)
+
+
 class _Formatter(logging.Formatter):
     """Log lines as the command's own, without passwords."""
 
     def format(self, record: logging.LogRecord) -> str:
-        return redacted(super().format(record))
+        return printable(redacted(super().format(record)))
 
 
 def _log_to_stderr() -> None:
@@ -99,6 +128,6 @@ def _internal(error: Exception) -> int:
 def report_error(error: XStageError) -> None:
     """Print an error as users see it: what and where, each on a line of its own, then what to do."""
     for message in (error.message, *error.others):
-        print(f"xstage-tune: error: {printable(message)}", file=sys.stderr)
+        print(f"xstage-tune: error: {message}", file=sys.stderr)
     if error.hint:
-        print(f"  try: {printable(error.hint)}", file=sys.stderr)
+        print(f"  try: {error.hint}", file=sys.stderr)

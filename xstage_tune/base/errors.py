@@ -11,6 +11,7 @@ from enum import IntEnum
 from typing import ClassVar
 
 from xstage_tune.base.redaction import redacted
+from xstage_tune.base.text import printable
 
 
 class ExitCode(IntEnum):
@@ -27,7 +28,7 @@ class ExitCode(IntEnum):
 
 
 class XStageError(Exception):
-    """Base of every error shown to a user, without passwords.
+    """Base of every error shown to a user, without passwords and in lines that print.
 
     Args:
         message: what is wrong and where, in one line without a trailing full stop.
@@ -38,10 +39,10 @@ class XStageError(Exception):
     exit_code: ClassVar[ExitCode] = ExitCode.INTERNAL
 
     def __init__(self, message: str, hint: str = "", others: Sequence[str] = ()) -> None:
-        self.message = redacted(message)
+        self.message = printable(redacted(message))
         super().__init__(self.message)
-        self.hint = redacted(hint)
-        self.others = tuple(map(redacted, others))
+        self.hint = printable(redacted(hint))
+        self.others = tuple(printable(redacted(other)) for other in others)
 
 
 class FindingError(XStageError):

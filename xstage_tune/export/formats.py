@@ -11,10 +11,11 @@ from xstage_tune.base.json_output import to_json
 from xstage_tune.export.header import to_header
 from xstage_tune.export.history import History, to_kernel_tuner, to_t4
 from xstage_tune.export.names import ExportFormat
+from xstage_tune.export.record import sealed
 
 _RENDERERS: dict[ExportFormat, Callable[[History], str]] = {
-    ExportFormat.JSON: lambda history: to_json(history.tuned.keys()),
-    ExportFormat.TOML: lambda history: tomli_w.dumps(history.tuned.keys()),
+    ExportFormat.JSON: lambda history: to_json(sealed(history.tuned.keys())),
+    ExportFormat.TOML: lambda history: tomli_w.dumps(sealed(history.tuned.keys())),
     ExportFormat.HEADER: lambda history: to_header(history.tuned),
     # Kernel Tuner appends to the file at its end, so there the order of keys matters.
     ExportFormat.KERNEL_TUNER: lambda history: json.dumps(to_kernel_tuner(history), indent=2) + "\n",

@@ -8,12 +8,16 @@ from typing import Any, Literal
 from xstage_tune.base.errors import UsageError
 from xstage_tune.base.fabric import StorePath
 from xstage_tune.base.field_types import Count, NonNegative, Strict, Tally, Whole
+from xstage_tune.base.json_output import json_sha256
 from xstage_tune.base.profile_files import check_profile
 from xstage_tune.base.version import __version__
 from xstage_tune.families.fields import AnyConfig, AnyWorkload
 from xstage_tune.families.megamoe.schedule_model import ScheduleModel
 from xstage_tune.platforms.identity import GpuIdentity
 from xstage_tune.platforms.schema import ComputeOrigin, PlatformProfile
+
+#: Key of a file, not of the schema: the hash of all others.
+_SEAL = "sha256"
 
 FORMAT: Literal["xstage-tune.tuned-config"] = "xstage-tune.tuned-config"
 
@@ -103,12 +107,24 @@ class TunedConfig(Strict):
         return self.model_dump(mode="json", exclude_none=True)
 
 
+def sealed(keys: dict[str, Any]) -> dict[str, Any]:
+    """The keys of an export with their hash, by which damage to any of them is seen."""
+    return {**keys, _SEAL: json_sha256(keys)}
+
+
 def tuned_from_keys(keys: dict[str, Any], path: Path) -> TunedConfig:
-    """The keys of a JSON or TOML export.
+    """The keys of a JSON or TOML export; those of earlier versions are not sealed.
 
     Raises:
-        UsageError: they break the schema; names the file and the key.
+        UsageError: they break the schema, or are not those that were sealed; names the file and the key.
     """
+    keys = dict(keys)
+    seal = keys.pop(_SEAL, None)
+    if seal is not None and seal != json_sha256(keys):
+        raise UsageError(
+            f"{path}: damaged or edited: its keys are not those that {_SEAL} is of",
+            f"export its study again: xstage-tune export; to use what was edited on purpose, remove {_SEAL}",
+        )
     try:
         return check_profile(TunedConfig, keys, str(path))
     except UsageError as error:
