@@ -10,8 +10,7 @@ from xstage_tune.base.number_format import byte_count, duration
 from xstage_tune.model import burst_gap
 from xstage_tune.platforms.loader import load_platform
 from xstage_tune.platforms.queries import capacity_bytes, issue_ns
-from xstage_tune.report.drawing import Drawing
-from xstage_tune.report.figure import Axis, Figure, Floats, Panel
+from xstage_tune.report.figure import Axis, Drawing, Figure, Floats, Panel
 from xstage_tune.report.svg import render_svg
 
 _PLATFORM = "h200-peer"

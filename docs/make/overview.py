@@ -16,7 +16,7 @@ from xstage_tune.base.number_format import byte_count
 from xstage_tune.model import burst_gap
 from xstage_tune.platforms.loader import load_platform
 from xstage_tune.platforms.queries import capacity_bytes, issue_ns
-from xstage_tune.report.svg_elements import add, stylesheet, write
+from xstage_tune.report.svg import add, stylesheet, write
 
 _PLATFORM = "h200-peer"
 _BURST_BYTES = 16 * 1024  # of one SM: a tile of 64 x 128 in bf16

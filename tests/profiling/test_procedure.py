@@ -32,7 +32,7 @@ from xstage_tune.families.attention_a2a.timing import (
 )
 from xstage_tune.launches.device import Verification
 from xstage_tune.platforms.loader import load_platform
-from xstage_tune.report.profile_figure import sweep_figure
+from xstage_tune.report.profile_page import sweep_figure
 from xstage_tune.report.scales import panel_scales
 
 HOST = load_platform("h200-host")

@@ -8,7 +8,7 @@ import pytest
 from xstage_tune.calibration.result import IsolatedCurve
 from xstage_tune.model import burst_gap
 from xstage_tune.platforms.schema import CapacityPoint
-from xstage_tune.report.laws import isolated_law
+from xstage_tune.report.calibration_figure import isolated_law
 
 RATE = 52.6e9
 CAPACITY = 2.8e6

@@ -14,19 +14,18 @@ from tests.report.conftest import Kept
 from tests.report.pages import Page, plain
 from xstage_tune.audit.run import audit
 from xstage_tune.base.number_format import duration, percent
+from xstage_tune.experiments.study import Case, Simulations, analyse
 from xstage_tune.families.attention_a2a.config import AttentionConfig
 from xstage_tune.families.binding import default_config
 from xstage_tune.families.workload_files import load_workload
 from xstage_tune.platforms.loader import load_platform
-from xstage_tune.report.comparison import comparison_table
 from xstage_tune.report.figure import Panel
-from xstage_tune.report.operating_points import OperatingPoint, operating_plate
 from xstage_tune.report.run_trace import traced_answer
-from xstage_tune.report.simulated import Case, Simulations
-from xstage_tune.report.study_case import Evaluation, StudyCase, load_study
-from xstage_tune.report.study_report import render_study
+from xstage_tune.report.study_figures import OperatingPoint, operating_plate
+from xstage_tune.report.study_page import comparison_table, render_study
 from xstage_tune.report.timeline import activity_plate
 from xstage_tune.report.trace_file import write_trace
+from xstage_tune.search.study_case import Evaluation, StudyCase, load_study
 from xstage_tune.simulator.fused_kernels import SimulatedKernels
 from xstage_tune.simulator.traces import tensor_activity
 from xstage_tune.store.facade import Store
@@ -39,6 +38,10 @@ PACED = AttentionConfig(
     tile_order="own-last",
     store_flavour="st.v4",
 )
+
+
+def page_of(study: StudyCase) -> str:
+    return render_study(analyse(study))
 
 
 @pytest.fixture(scope="module")
@@ -102,7 +105,7 @@ def test_a_launch_lasts_as_long_in_figure_caption_table_and_trace_as_in_search(
     study: StudyCase, pair: tuple[Case, Case], tmp_path: Path
 ) -> None:
     best_ns = study.result.best.objective_ns
-    text = Page(render_study(study)).text
+    text = Page(page_of(study)).text
     assert plain(f"{duration(best_ns)} under winner") in text
     launches = next(row for row in comparison_table(study, pair).rows if row[0] == "simulated launch")
     assert launches[2] == duration(best_ns)
@@ -110,7 +113,12 @@ def test_a_launch_lasts_as_long_in_figure_caption_table_and_trace_as_in_search(
     assert activity.time_ns[-1] == pytest.approx(0.95 * best_ns)
 
     file = tmp_path / "t.json.gz"
-    write_trace(file, [traced_answer(study)], most_spans=10**6, about={})
+    write_trace(
+        file,
+        [traced_answer(study, Simulations(study.workload, study.platform).case(study.answer))],
+        most_spans=10**6,
+        about={},
+    )
     events = json.loads(gzip.decompress(file.read_bytes()))["traceEvents"]
     whole = next(event for event in events if event["ph"] == "X" and event["pid"] == 1)
     counted = max(event["ts"] for event in events if event["ph"] == "C")
@@ -119,7 +127,7 @@ def test_a_launch_lasts_as_long_in_figure_caption_table_and_trace_as_in_search(
 
 def test_page_tells_of_a_full_queue_only_where_it_is_full(study: StudyCase, pair: tuple[Case, Case]) -> None:
     default, winner = pair
-    text = Page(render_study(study)).text
+    text = Page(page_of(study)).text
     assert winner.queue_full() == 0.0
     assert default.queue_full() == 0.0
     assert "The queue is at its capacity in neither." in text
@@ -133,7 +141,7 @@ def test_a_queue_that_fills_is_told_with_its_share(study: StudyCase) -> None:
     case = Simulations(all_remote.workload, study.platform).case(default)
     share = percent(100 * case.queue_full(), 1)
     assert share != "0.0%"
-    assert f"at its capacity {share} of the time under default" in Page(render_study(all_remote)).text
+    assert f"at its capacity {share} of the time under default" in Page(page_of(all_remote)).text
 
 
 def test_span_of_handed_over_stores_is_their_staging_and_the_stores_have_rows_of_their_own(
@@ -150,6 +158,6 @@ def test_span_of_handed_over_stores_is_their_staging_and_the_stores_have_rows_of
     np.testing.assert_array_equal(
         pair[0].spans_ns(), pair[0].run.issue_ns[pair[0].run.streams.remote_bytes > 0]
     )
-    text = Page(render_study(study)).text
+    text = Page(page_of(study)).text
     assert f"winner, median {staging}" in text
     assert "Of winner it is the staging: others store the tile." in text

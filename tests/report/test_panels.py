@@ -9,9 +9,13 @@ import pytest
 
 from tests.report import results
 from xstage_tune.calibration.result import CalibrationResult
-from xstage_tune.report.choice import choose_gap_curves, choose_isolated_curves, producer_bands
+from xstage_tune.report.calibration_figure import (
+    calibration_figure,
+    choose_gap_curves,
+    choose_isolated_curves,
+    producer_bands,
+)
 from xstage_tune.report.figure import Panel, Series
-from xstage_tune.report.panels import calibration_figure
 
 ONE_FLAVOUR = ("st.v4",)
 DRAIN_NS = 132 * 8192 / results.DRAIN_BYTES_PER_S * 1e9  # V/R of the largest gap sweep

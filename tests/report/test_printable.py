@@ -18,8 +18,8 @@ from tests.report import results
 from tests.report.pages import Page
 from xstage_tune.base.text import printable
 from xstage_tune.platforms.loader import load_platform, save_platform
-from xstage_tune.report.html import render_html
-from xstage_tune.report.panels import calibration_figure
+from xstage_tune.report.calibration_figure import calibration_figure
+from xstage_tune.report.calibration_page import render_html
 from xstage_tune.report.svg import render_svg
 from xstage_tune.report.tables import Heading, TableData, render_table
 from xstage_tune.report.terminal_plot import TerminalPlot

@@ -15,10 +15,10 @@ from rich.console import Console
 from tests.report import results
 from tests.report.pages import Page, plain
 from xstage_tune.calibration.result import CalibrationResult, DrainPoints, Finding, GapCurve, IsolatedCurve
+from xstage_tune.report.calibration_figure import calibration_figure
+from xstage_tune.report.calibration_page import render_html
 from xstage_tune.report.calibration_tables import platform_tables
 from xstage_tune.report.figure import Figure
-from xstage_tune.report.html import render_html
-from xstage_tune.report.panels import calibration_figure
 from xstage_tune.report.svg import render_svg
 from xstage_tune.report.terminal_plot import TerminalPlot
 

@@ -15,8 +15,8 @@ from tests.report.conftest import Kept
 from tests.report.pages import Page, plain
 from tests.store.bursts import make_burst, stored_burst
 from xstage_tune.base.errors import FindingError
+from xstage_tune.calibration.stored import rebuild_calibration
 from xstage_tune.report.calibration_tables import platform_tables
-from xstage_tune.report.stored_calibration import rebuild_calibration
 from xstage_tune.store.facade import Store
 from xstage_tune.store.models import Fit, Run
 

@@ -15,17 +15,27 @@ from tests.report.conftest import TRIALS, Kept
 from tests.report.pages import Page, plain
 from xstage_tune.base.errors import UsageError
 from xstage_tune.base.number_format import duration
+from xstage_tune.experiments.study import (
+    Simulations,
+    analyse,
+    line_lengths,
+    predicted_residuals,
+    simulated_residuals,
+)
 from xstage_tune.families.attention_a2a.config import AttentionConfig
 from xstage_tune.families.attention_a2a.workload import AttentionWorkload
 from xstage_tune.families.kernel_launch import OTHER_GPU
 from xstage_tune.platforms.loader import load_platform, save_platform
-from xstage_tune.report.figure import LanePanel, Panel
-from xstage_tune.report.history import cuts_table, history_plate
-from xstage_tune.report.residual import line_lengths, predicted_residuals, simulated_residuals
+from xstage_tune.report.figure import Panel, TrackPanel
 from xstage_tune.report.run_trace import traced_answer
-from xstage_tune.report.study_case import StudyCase, load_study
-from xstage_tune.report.study_report import render_study
+from xstage_tune.report.study_figures import cuts_table, history_plate
+from xstage_tune.report.study_page import render_study
+from xstage_tune.search.study_case import StudyCase, load_study
 from xstage_tune.store.facade import Store
+
+
+def page_of(study: StudyCase) -> str:
+    return render_study(analyse(study))
 
 
 @pytest.fixture
@@ -45,16 +55,16 @@ def study(request: pytest.FixtureRequest) -> StudyCase:
 
 
 def test_page_is_one_file_that_fetches_nothing_and_is_the_same_each_time(study: StudyCase) -> None:
-    text = render_study(study)
+    text = page_of(study)
     assert Page(text).fetched == []
     assert "<script" not in text
     assert "http" not in text.replace("http://www.w3.org/2000/svg", "")
     assert not re.search(r"\b(nan|inf)\b", text, re.IGNORECASE)
-    assert text == render_study(study)
+    assert text == page_of(study)
 
 
 def test_page_tells_workload_platform_answer_and_bound_in_words(study: StudyCase) -> None:
-    text = Page(render_study(study)).text
+    text = Page(page_of(study)).text
     result = study.result
     for said in (
         study.workload.name,
@@ -71,16 +81,17 @@ def test_page_tells_workload_platform_answer_and_bound_in_words(study: StudyCase
 
 def test_page_and_trace_say_on_what_its_figures_rest(attention: StudyCase) -> None:
     """The paper's GPU was measured by others; a platform may have been forced on another GPU."""
-    assert "compute: published" in Page(render_study(attention)).text.lower()
+    assert "compute: published" in Page(page_of(attention)).text.lower()
     forced = f"emulation on NVIDIA H20{OTHER_GPU}sm_count 132, not 78"
     study = replace(attention, result=replace(attention.result, device=forced))
-    assert "forced on this one: sm_count 132, not 78" in Page(render_study(study)).text
-    marks = traced_answer(study).args["marks"]
+    assert "forced on this one: sm_count 132, not 78" in Page(page_of(study)).text
+    case = Simulations(study.workload, study.platform).case(study.answer)
+    marks = traced_answer(study, case).args["marks"]
     assert [any(said in mark for mark in marks) for said in ("published", "not 78")] == [True, True]
 
 
 def test_figures_are_numbered_in_order(study: StudyCase) -> None:
-    numbers = [int(number) for number in re.findall(r"Figure (\d+)\.", Page(render_study(study)).text)]
+    numbers = [int(number) for number in re.findall(r"Figure (\d+)\.", Page(page_of(study)).text)]
     residual = isinstance(study.workload, AttentionWorkload)
     assert numbers == list(range(1, 7 if residual else 6))
 
@@ -96,19 +107,19 @@ def test_every_cut_is_listed_with_its_numbers_and_they_add_up(study: StudyCase) 
 
 def test_waterfall_steps_from_the_whole_space_down_to_what_ran(study: StudyCase) -> None:
     panel = history_plate(study).panels[1]
-    assert isinstance(panel, LanePanel)
+    assert isinstance(panel, TrackPanel)
     steps = {
-        int(lane): (begin, end)
+        int(track): (begin, end)
         for bars in panel.bars
-        for lane, begin, end in zip(bars.lane, bars.begin, bars.end, strict=True)
+        for track, begin, end in zip(bars.track, bars.begin, bars.end, strict=True)
     }
-    assert sorted(steps) == list(range(len(panel.lanes)))
+    assert sorted(steps) == list(range(len(panel.tracks)))
     total = steps[0][1]
     left = total
-    for lane in range(1, len(panel.lanes) - 1):
-        assert steps[lane][1] == left
-        left = steps[lane][0]
-    assert steps[len(panel.lanes) - 1] == (0, left)
+    for track in range(1, len(panel.tracks) - 1):
+        assert steps[track][1] == left
+        left = steps[track][0]
+    assert steps[len(panel.tracks) - 1] == (0, left)
     assert left == study.result.evaluations
 
 
@@ -127,7 +138,7 @@ def test_history_has_every_evaluation_once_at_or_above_the_bound(study: StudyCas
 
 def test_each_chosen_config_has_one_name_and_one_colour(study: StudyCase) -> None:
     chosen = study.chosen()
-    assert len({one.config for one in chosen}) == len({one.colour for one in chosen}) == len(chosen)
+    assert len({one.config for one in chosen}) == len({one.place for one in chosen}) == len(chosen)
     assert sum(one.answer for one in chosen) == 1
     assert study.answer.config == study.result.best.config
 
@@ -149,7 +160,7 @@ def test_where_the_default_wins_it_is_shown_beside_the_best_other_schedule(moe: 
     assert pair[0].title == "default, the answer"
     others = [one for one in kept_default.chosen() if not one.answer]
     assert pair[1].config == min(others, key=lambda one: kept_default.objective_ns(one.config)).config
-    assert "Nothing surely beats the default" in Page(render_study(kept_default)).text
+    assert "Nothing surely beats the default" in Page(page_of(kept_default)).text
 
 
 def test_attention_that_keeps_the_default_shows_both_issuers_of_it(attention: StudyCase) -> None:
@@ -157,7 +168,7 @@ def test_attention_that_keeps_the_default_shows_both_issuers_of_it(attention: St
         attention, result=replace(attention.result, best=attention.result.default, ties=())
     )
     assert kept_default.contrast() is None
-    assert "completion-coupled" in Page(render_study(kept_default)).text
+    assert "completion-coupled" in Page(page_of(kept_default)).text
 
 
 def test_residual_of_a_coupled_issuer_grows_with_every_tile_and_that_of_the_xstage_one_by_its_issue(
@@ -233,7 +244,7 @@ def test_a_platform_that_has_changed_since_is_refused(store: Store, kept: Kept, 
 
 def test_a_workload_of_which_nothing_leaves_the_gpu_has_no_design_test(moe: StudyCase) -> None:
     alone = replace(moe, workload=moe.workload.model_copy(update={"remote_fraction": 0.0}))
-    text = Page(render_study(alone)).text
+    text = Page(page_of(alone)).text
     assert "Nothing leaves the GPU" in text
     assert "Span distributions" not in text
 

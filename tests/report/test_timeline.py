@@ -1,4 +1,4 @@
-"""Timelines and distributions of simulated launches, and lanes in SVG."""
+"""Timelines and distributions of simulated launches, and tracks in SVG."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from tests.report.conftest import Kept
-from xstage_tune.report.distribution import distribution_plate, quantile_curve
-from xstage_tune.report.figure import Axis, Bars, Lane, LanePanel, Panel, Plate
-from xstage_tune.report.simulated import Case, Simulations
-from xstage_tune.report.study_case import load_study
+from xstage_tune.experiments.study import Case, Simulations
+from xstage_tune.report.figure import Axis, Bars, Panel, Plate, Track, TrackPanel
+from xstage_tune.report.study_figures import distribution_plate, quantile_curve
 from xstage_tune.report.svg import render_svg
 from xstage_tune.report.timeline import activity_plate, fullest_window, timeline_plate
+from xstage_tune.search.study_case import load_study
 from xstage_tune.simulator.traces import occupancy
 from xstage_tune.store.facade import Store
 
@@ -32,30 +32,30 @@ def pair(kept: Kept) -> tuple[Case, Case]:
     return simulations.case(wave), simulations.case(other)
 
 
-def lanes_of(plate: Plate) -> list[LanePanel]:
-    return [panel for panel in plate.panels if isinstance(panel, LanePanel)]
+def tracks_of(plate: Plate) -> list[TrackPanel]:
+    return [panel for panel in plate.panels if isinstance(panel, TrackPanel)]
 
 
 def test_both_windows_have_one_length_and_the_same_sms(pair: tuple[Case, Case]) -> None:
-    left, right = lanes_of(timeline_plate(pair))
+    left, right = tracks_of(timeline_plate(pair))
     assert left.x.limits == right.x.limits
-    assert left.lanes == right.lanes
-    assert [lane.label for lane in left.lanes] == ["math", "issue"] * 3
+    assert left.tracks == right.tracks
+    assert [track.label for track in left.tracks] == ["math", "issue"] * 3
 
 
 def test_bars_lie_in_the_window_and_a_role_does_one_thing_at_a_time(pair: tuple[Case, Case]) -> None:
-    for panel in lanes_of(timeline_plate(pair)):
+    for panel in tracks_of(timeline_plate(pair)):
         assert panel.x.limits is not None
         begin = np.concatenate([bars.begin for bars in panel.bars])
         end = np.concatenate([bars.end for bars in panel.bars])
-        lane = np.concatenate([bars.lane for bars in panel.bars])
+        track = np.concatenate([bars.track for bars in panel.bars])
         assert (begin >= 0).all()
         assert (end > begin).all()
         assert (end <= panel.x.limits[1]).all()
-        for number in range(len(panel.lanes)):
-            order = np.argsort(begin[lane == number])
+        for number in range(len(panel.tracks)):
+            order = np.argsort(begin[track == number])
             # Times are whole ticks of 1/16 ns.
-            gaps = begin[lane == number][order][1:] - end[lane == number][order][:-1]
+            gaps = begin[track == number][order][1:] - end[track == number][order][:-1]
             assert (gaps >= -0.125).all()
 
 
@@ -131,11 +131,11 @@ def test_without_stores_nothing_is_remote(kept: Kept) -> None:
 def test_lanes_are_drawn_inside_the_picture_with_names_and_lengths() -> None:
     bars = Bars("wait", "solid", 1, np.array([0, 2]), np.array([0.0, 500.0]), np.array([1.0, 1000.0]))
     pale = Bars("work", "pale", None, np.array([1]), np.array([10.0]), np.array([10.0]))
-    panel = LanePanel(
+    panel = TrackPanel(
         "a",
-        "<lanes> & more",
+        "<tracks> & more",
         Axis("time", "duration_ns", "linear", (0.0, 1000.0)),
-        (Lane("math", "SM 1"), Lane("issue", "SM 1"), Lane("math", "SM 12")),
+        (Track("math", "SM 1"), Track("issue", "SM 1"), Track("math", "SM 12")),
         (pale, bars),
     )
     root = ElementTree.fromstring(render_svg(Plate("title", "subtitle", (panel,))))
@@ -155,5 +155,5 @@ def test_lanes_are_drawn_inside_the_picture_with_names_and_lengths() -> None:
 
 
 def test_an_empty_lane_panel_is_drawn() -> None:
-    empty = LanePanel("a", "none", Axis("time", "duration_ns", "linear"), (), ())
+    empty = TrackPanel("a", "none", Axis("time", "duration_ns", "linear"), (), ())
     assert ElementTree.fromstring(render_svg(Plate("title", "", (empty,)))) is not None

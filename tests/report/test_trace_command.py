@@ -12,9 +12,9 @@ from tests.h200 import H200
 from tests.report.conftest import Kept
 from tests.report.spans import assert_loads_in_perfetto, names, read_trace, slices
 from tests.store.bursts import make_burst
+from xstage_tune.experiments.study import Simulations
 from xstage_tune.launches.skeletons import SKELETONS
-from xstage_tune.report.simulated import Simulations
-from xstage_tune.report.study_case import load_study
+from xstage_tune.search.study_case import load_study
 from xstage_tune.store.facade import Store
 
 

@@ -259,7 +259,7 @@ def test_a_platform_other_than_the_one_searched_on_is_refused(store: Store, tmp_
 
 def test_reading_a_finished_study_loads_no_optimiser() -> None:
     program = (
-        "import sys, xstage_tune.export.study, xstage_tune.report.study_case;"
+        "import sys, xstage_tune.export.study, xstage_tune.search.study_case;"
         "sys.exit('optuna' if 'optuna' in sys.modules else 0)"
     )
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)

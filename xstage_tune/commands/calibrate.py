@@ -215,8 +215,8 @@ def _holds(file: Path, profile: PlatformProfile) -> bool:
 
 def _write_plot(file: Path, result: CalibrationResult, force: bool) -> None:
     from xstage_tune.base.files import write_text
-    from xstage_tune.report.html import render_html
-    from xstage_tune.report.panels import calibration_figure
+    from xstage_tune.report.calibration_figure import calibration_figure
+    from xstage_tune.report.calibration_page import render_html
     from xstage_tune.report.svg import render_svg
 
     text = render_svg(calibration_figure(result)) if file.suffix == ".svg" else render_html(result)
@@ -225,8 +225,8 @@ def _write_plot(file: Path, result: CalibrationResult, force: bool) -> None:
 
 def _show(calibration: StoredCalibration, profile: Path | None, output: OutputFormat) -> None:
     from xstage_tune.base.json_output import emit_json
+    from xstage_tune.report.calibration_figure import calibration_figure
     from xstage_tune.report.calibration_tables import platform_report
-    from xstage_tune.report.panels import calibration_figure
     from xstage_tune.report.tables import result_console
     from xstage_tune.report.terminal_plot import TerminalPlot
 

@@ -147,7 +147,7 @@ def _replay(which: str, store: str | None) -> EmulationResult:
 
 
 def _show(result: EmulationResult, store: str | None, output: OutputFormat) -> None:
-    from xstage_tune.report.emulation_figure import sweep_figure
+    from xstage_tune.report.emulation_page import sweep_figure
     from xstage_tune.report.emulation_tables import emulation_report
 
     show_result(result, output, emulation_report, sweep_figure)

@@ -112,7 +112,7 @@ def _replay(which: str, platform: str | None, store: str | None, force: bool) ->
 
 
 def _show(result: ProfileResult, output: OutputFormat) -> None:
-    from xstage_tune.report.profile_figure import sweep_figure
+    from xstage_tune.report.profile_page import sweep_figure
     from xstage_tune.report.profile_tables import profile_report
 
     show_result(result, output, profile_report, sweep_figure)

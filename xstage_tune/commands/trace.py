@@ -82,11 +82,13 @@ def _of_run(store: Store, run_id: str, only: int | None) -> tuple[list[TracedLau
 def _of_study(
     store: Store, study_id: str, platform: str | None, unfinished: bool
 ) -> tuple[list[TracedLaunch], dict[str, Any]]:
+    from xstage_tune.experiments.study import Simulations
     from xstage_tune.report.run_trace import traced_answer
-    from xstage_tune.report.study_case import load_study
+    from xstage_tune.search.study_case import load_study
 
     study = load_study(store, study_id, platform, unfinished=unfinished)
     about = {"study": study.result.study_id, "workload": study.workload.name, "platform": study.platform.name}
     if study.result.unfinished:
         about["unfinished"] = study.result.unfinished
-    return [traced_answer(study)], about
+    case = Simulations(study.workload, study.platform).case(study.answer)
+    return [traced_answer(study, case)], about

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from xstage_tune.base.text import printable
@@ -36,6 +35,8 @@ class Block:
 
 def render_page(title: str, blocks: Sequence[Block], lead: Sequence[str] = ()) -> str:
     """A page of ``blocks``; with a ``lead``, under a heading of its own."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined  # where only figures are wanted, no need
+
     templates = Environment(
         loader=PackageLoader("xstage_tune.report"),
         autoescape=True,

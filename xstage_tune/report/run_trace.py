@@ -11,16 +11,15 @@ from xstage_tune.base.number_format import byte_count, duration
 from xstage_tune.base.spans import SpanTable
 from xstage_tune.experiments.emulation.cases import cases_of, launch_of
 from xstage_tune.experiments.emulation.request import EmulationRequest
+from xstage_tune.experiments.study import Case
 from xstage_tune.families.attention_a2a.budget import WARPGROUP_ROWS
 from xstage_tune.families.attention_a2a.timing import ATTENTIONS
 from xstage_tune.families.kernel_launch import OTHER_GPU
 from xstage_tune.launches.bursts import BURSTS
 from xstage_tune.launches.skeletons import SKELETONS
 from xstage_tune.report.sentences import platform_marks
-from xstage_tune.report.simulated import Simulations
-from xstage_tune.report.span_names import TileKinds
-from xstage_tune.report.study_case import StudyCase
-from xstage_tune.report.trace_file import Counter, TracedLaunch
+from xstage_tune.report.trace_file import Counter, TileKinds, TracedLaunch
+from xstage_tune.search.study_case import StudyCase
 from xstage_tune.simulator.traces import occupancy, pipeline_spans
 from xstage_tune.store.facade import Store
 from xstage_tune.store.launches import StoredLaunch
@@ -66,11 +65,9 @@ def traced_run(run: Run, launches: Sequence[StoredLaunch], only: int | None) -> 
     return [_traced(launch, tiles, other_gpu) for launch in recorded]
 
 
-def traced_answer(study: StudyCase) -> TracedLaunch:
+def traced_answer(study: StudyCase, case: Case) -> TracedLaunch:
     """The simulated launch of a study's answer, with its queue."""
-    answer = study.answer
-    case = Simulations(study.workload, study.platform).case(answer)
-    run = case.run
+    answer, run = case.chosen, case.run
     queue = occupancy(run, _OCCUPANCY_SAMPLES)
     table = pipeline_spans(run)
     return TracedLaunch(

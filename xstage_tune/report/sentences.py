@@ -15,8 +15,8 @@ from xstage_tune.platforms.schema import PlatformProfile
 
 if TYPE_CHECKING:  # an audit also has its words here, and starts without what a study needs
     from xstage_tune.audit.run import Audit
-    from xstage_tune.report.study_case import StudyCase
     from xstage_tune.search.result import SearchResult
+    from xstage_tune.search.study_case import StudyCase
 
 
 def answer_sentence(study: StudyCase) -> str:

@@ -10,15 +10,14 @@ from numpy.typing import NDArray
 
 from xstage_tune.base.number_format import byte_count, duration, percent
 from xstage_tune.base.spans import SpanKind, SpanTable
-from xstage_tune.report.drawing import Drawing
-from xstage_tune.report.figure import Axis, Bars, Fill, Ints, Lane, LanePanel, Panel, Plate
-from xstage_tune.report.simulated import Case
+from xstage_tune.experiments.study import Case
+from xstage_tune.report.figure import Axis, Bars, Drawing, Fill, Ints, Panel, Plate, Track, TrackPanel
 from xstage_tune.simulator.traces import ISSUE_ROLE, occupancy, pipeline_spans, tensor_activity
 
 _SHOWN_SMS = 3
 _TILES_IN_WINDOW = 12
 _ACTIVITY_BINS = 160
-_LANES_PER_SM = 2
+_TRACKS_PER_SM = 2
 _STALL_COLOUR, _ISSUE_COLOUR, _WAIT_COLOUR, _MAINLOOP_COLOUR, _QUEUE_COLOUR = 1, 2, 4, 0, 5
 
 
@@ -40,12 +39,12 @@ def timeline_plate(cases: tuple[Case, Case]) -> Plate:
     windows = [fullest_window(case, length_ns) for case in cases]
     highest = max(case.capacity_bytes for case in cases)
     pairs = list(zip(cases, windows, strict=True))
-    lanes = [_lanes("ab"[i], case, window, sms) for i, (case, window) in enumerate(pairs)]
+    tracks = [_tracks("ab"[i], case, window, sms) for i, (case, window) in enumerate(pairs)]
     queues = [_queue("cd"[i], case, window, highest) for i, (case, window) in enumerate(pairs)]
     return Plate(
         title="What a few SMs do, and the queue under them",
         subtitle=f"{duration(length_ns)} of each launch, where its queue is fullest; simulated",
-        panels=(*lanes, *queues),
+        panels=(*tracks, *queues),
     )
 
 
@@ -59,7 +58,7 @@ def activity_plate(cases: tuple[Case, Case]) -> Plate:
         drawing = Drawing(time, Axis("SMs active", "fraction", "linear", (0.0, 1.06)))
         series = tensor_activity(case.run, _ACTIVITY_BINS)
         label = f"SMs whose mainloop runs, mean {percent(100 * case.tensor_active(), 1)}"
-        drawing.add_explained(label, "area", case.colour, series.time_ns, series.value)
+        drawing.add_explained(label, "area", case.place, series.time_ns, series.value)
         active.append(drawing.panel("ab"[number], f"Tensor Core activity, {case.label}", strip=True))
         drawing = Drawing(time, Axis("queue", "bytes", "linear", (0.0, 1.12 * highest)))
         held = occupancy(case.run)
@@ -101,20 +100,20 @@ def _shown_sms(case: Case) -> list[int]:
     return [int(sm) for sm in dict.fromkeys(order[places].tolist())]
 
 
-def _lanes(key: str, case: Case, window: Window, sms: Sequence[int]) -> LanePanel:
-    return LanePanel(
+def _tracks(key: str, case: Case, window: Window, sms: Sequence[int]) -> TrackPanel:
+    return TrackPanel(
         key=key,
         title=case.label,
         x=window_axis(window),
-        lanes=sm_lanes(sms),
+        tracks=sm_tracks(sms),
         bars=span_bars(pipeline_spans(case.run), case.run.streams.first, case.linear2, window, sms),
         note=f"from {duration(window.begin_ns)} on, of a launch of {duration(case.run.end_ns)}",
     )
 
 
-def sm_lanes(sms: Sequence[int]) -> tuple[Lane, ...]:
+def sm_tracks(sms: Sequence[int]) -> tuple[Track, ...]:
     """Rows of an SM's two roles, for :func:`span_bars`."""
-    return tuple(Lane(role, f"SM {sm}") for sm in sms for role in ("math", "issue"))
+    return tuple(Track(role, f"SM {sm}") for sm in sms for role in ("math", "issue"))
 
 
 def window_axis(window: Window) -> Axis:
@@ -136,14 +135,14 @@ def span_bars(
     end_ns = np.minimum(table.end_ns() - window.begin_ns, window.length_ns)
     shown = np.isin(spans["lane"], sms) & (end_ns > begin_ns)
     row = np.zeros(len(table.lanes), np.int64)
-    row[list(sms)] = _LANES_PER_SM * np.arange(len(sms))
-    lane = row[spans["lane"]] + (spans["role"] == ISSUE_ROLE)
+    row[list(sms)] = _TRACKS_PER_SM * np.arange(len(sms))
+    track = row[spans["lane"]] + (spans["role"] == ISSUE_ROLE)
     tile = first[spans["lane"]] + spans["index"]
     of_linear2 = np.ones(len(spans), np.bool_) if linear2 is None else linear2[tile]
 
     def bars(name: str, fill: Fill, colour: int, kind: SpanKind, of: NDArray[np.bool_]) -> Bars:
         chosen = shown & (spans["kind"] == kind) & of
-        return Bars(name, fill, colour, lane[chosen], begin_ns[chosen], end_ns[chosen])
+        return Bars(name, fill, colour, track[chosen], begin_ns[chosen], end_ns[chosen])
 
     every = np.ones(len(spans), np.bool_)
     mainloop = "Q-loop" if linear2 is None else "Linear-2 mainloop"
@@ -155,7 +154,7 @@ def span_bars(
         bars("wait for staging", "solid", _STALL_COLOUR, SpanKind.STAGING_STALL, every),
         bars("wait for inputs", "solid", _WAIT_COLOUR, SpanKind.DEPENDENCY_WAIT, every),
     )
-    return tuple(one for one in drawn if one.lane.size)
+    return tuple(one for one in drawn if one.track.size)
 
 
 def _queue(key: str, case: Case, window: Window, highest_bytes: float) -> Panel:

@@ -1,27 +1,19 @@
-"""The page of a study: verdict, search, comparison, timelines, distributions."""
+"""The page of a study: verdict, search, the answer beside its baselines, timelines, distributions."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
-from xstage_tune.audit.run import audit
-from xstage_tune.base.number_format import duration, percent
-from xstage_tune.families.binding import bind
-from xstage_tune.families.config import KernelConfig
+import numpy as np
+
+from xstage_tune.base.number_format import byte_count, duration, factor, percent, share
+from xstage_tune.experiments.study import Case, Residuals, StudyAnalysis
 from xstage_tune.families.kernel_launch import OTHER_GPU
 from xstage_tune.report.audit_tables import verdict_table
-from xstage_tune.report.comparison import comparison_table
-from xstage_tune.report.distribution import distribution_plate
-from xstage_tune.report.history import cuts_table, history_plate
-from xstage_tune.report.operating_points import OperatingPoint, operating_plate
+from xstage_tune.report.figure import Floats
 from xstage_tune.report.page import Block, render_page
-from xstage_tune.report.residual import (
-    line_lengths,
-    predicted_residuals,
-    residual_plate,
-    simulated_residuals,
-)
 from xstage_tune.report.sentences import (
     answer_sentence,
     platform_marks,
@@ -30,60 +22,52 @@ from xstage_tune.report.sentences import (
     verdict_sentence,
     workload_sentence,
 )
-from xstage_tune.report.simulated import Case, Simulations
-from xstage_tune.report.study_case import StudyCase
+from xstage_tune.report.study_figures import (
+    OperatingPoint,
+    cuts_table,
+    distribution_plate,
+    history_plate,
+    operating_plate,
+    residual_plate,
+)
+from xstage_tune.report.tables import Column, TableData, table
 from xstage_tune.report.timeline import activity_plate, timeline_plate
+from xstage_tune.search.space import params_of
+from xstage_tune.search.study_case import StudyCase
 
 
-def render_study(study: StudyCase) -> str:
-    """The page of ``study``. Launches are simulated anew, as a search on the simulator does.
-
-    Raises:
-        UsageError: the platform lacks what the audit or the simulator needs.
-    """
+def render_study(analysis: StudyAnalysis) -> str:
+    """The page of a study."""
+    study = analysis.study
     title = f"{study.workload.name} on {study.platform.name}"
     if study.result.unfinished:
         title = f"{title} (unfinished)"
     marks = platform_marks(study.platform, study.result.device.partition(OTHER_GPU)[2])
     lead = (answer_sentence(study), search_sentence(study), *marks)
-    return render_page(title, tuple(_blocks(study)), lead)
+    return render_page(title, tuple(_blocks(analysis)), lead)
 
 
-def _blocks(study: StudyCase) -> Iterator[Block]:
-    simulations = Simulations(study.workload, study.platform)
-    cases = [simulations.case(one) for one in study.chosen()]
-    pair = _pair(study, simulations, cases)
-    yield _design_test(study)
+def _blocks(analysis: StudyAnalysis) -> Iterator[Block]:
+    study, cases, pair = analysis.study, analysis.cases, analysis.pair
+    yield _design_test(analysis)
     yield _search(study)
     yield Block(heading="The answer beside its baselines", tables=(comparison_table(study, cases),))
     yield _timelines(pair)
     yield _activity(pair)
-    if not study.workload.stores_remotely:
-        return
-    yield _distributions([*cases, *(case for case in pair if case.coupled)])
-    config = (study.result.default or study.result.best).config
-    if bind(study.workload, study.platform).estimate(config).until_arrived is not None:
-        yield _residuals(study, config)
+    if study.workload.stores_remotely:
+        yield _distributions([*cases, *(case for case in pair if case.coupled)])
+    if analysis.residuals is not None:
+        yield _residuals(analysis, *analysis.residuals)
 
 
-def _pair(study: StudyCase, simulations: Simulations, cases: Sequence[Case]) -> tuple[Case, Case]:
-    """What is shown side by side: two configs, or where there are no two both issuers of the answer."""
-    contrast = study.contrast()
-    if contrast is None:
-        answer = next(case for case in cases if case.chosen.answer)
-        return simulations.case(answer.chosen, coupled=True), answer
-    first, second = (next(case for case in cases if case.chosen == one) for one in contrast)
-    return first, second
-
-
-def _design_test(study: StudyCase) -> Block:
+def _design_test(analysis: StudyAnalysis) -> Block:
+    study = analysis.study
     asked = (workload_sentence(study.workload), platform_sentence(study.platform))
-    if not study.workload.stores_remotely:
+    if not analysis.audits:
         nothing = "Nothing leaves the GPU, so there is no drain to wait for and no design test to make."
         return Block(heading="Will it stall?", paragraphs=(*asked, nothing))
     points = [
-        OperatingPoint(one, audit(study.workload, study.platform, one.config, simulate=True))
-        for one in study.chosen()
+        OperatingPoint(case.chosen, made) for case, made in zip(analysis.cases, analysis.audits, strict=True)
     ]
     default, answer = points[0], next(point for point in points if point.chosen.answer)
     shown = [default] if default is answer else [default, answer]
@@ -181,14 +165,12 @@ def _handed_over_note(cases: Sequence[Case]) -> str:
     return f"Of {' and '.join(names)} it is the staging: others store the tile. " if names else ""
 
 
-def _residuals(study: StudyCase, config: KernelConfig) -> Block:
-    workload = study.workload
-    simulated = simulated_residuals(workload, study.platform, config)
-    lengths = line_lengths(workload.token_count)
-    predicted = predicted_residuals(workload, study.platform, config, lengths)
+def _residuals(analysis: StudyAnalysis, simulated: Residuals, predicted: Residuals) -> Block:
+    study, config = analysis.study, analysis.residual_config
+    assert config is not None
     return Block(
         heading="Residual against sequence length",
-        figure=residual_plate(workload, simulated, predicted),
+        figure=residual_plate(study.workload, simulated, predicted),
         caption=(
             f"E_res = T_fused - T_FA of {_which(study)}, {config.label}, until all stores have arrived. "
             "Lines: closed forms in the steady state (equations 17 to 19), and the last round's drain. "
@@ -205,3 +187,82 @@ def _which(study: StudyCase) -> str:
 
 def _waiting(case: Case) -> float:
     return float(case.run.stall_ns.sum()) / (case.run.end_ns * case.run.streams.sms)
+
+
+def comparison_table(study: StudyCase, cases: Sequence[Case]) -> TableData:
+    """One column a config: parameters, objective, and what its simulated launch does."""
+    result, names = (
+        study.result,
+        dict.fromkeys(name for case in cases for name in params_of(case.chosen.config)),
+    )
+    default_ns = result.default.objective_ns if result.default else None
+
+    def objective_ns(case: Case) -> float:
+        return study.objective_ns(case.chosen.config)
+
+    def above_bound(case: Case) -> float | None:
+        return 100 * (objective_ns(case) / result.bound_ns - 1) if result.bound_ns > 0 else None
+
+    def default_over(case: Case) -> float | None:
+        return default_ns / objective_ns(case) if default_ns is not None and objective_ns(case) > 0 else None
+
+    rows: list[Column[Case]] = [
+        Column("", lambda case: case.chosen.title),
+        *map(_param, names),
+        Column(result.objective, objective_ns, duration),
+        Column("default over it", default_over, factor),
+        Column("above the lower bound", above_bound, percent),
+    ]
+    simulated_from = len(rows) - 1
+    rows += _simulated(handed_over=any(case.chosen.hands_stores_over for case in cases))
+    notes = (
+        f"{result.objective} on {result.device}, by which the search chose",
+        "below the last line: one simulated launch; spans of the tiles that store to a remote owner",
+        *_handed_over_notes(cases),
+    )
+    columns = table("Configs, objectives and launches", rows, cases, notes=notes)
+    return columns.transposed(sections={len(names), simulated_from})
+
+
+def _handed_over_notes(cases: Sequence[Case]) -> Iterator[str]:
+    names = [case.chosen.title for case in cases if case.chosen.hands_stores_over]
+    if names:
+        yield (
+            f"{', '.join(names)}: T_RS is what staging takes; others store the tile, and spread st.v4 stores "
+            "over the next Q-loop"
+        )
+
+
+def _simulated(*, handed_over: bool) -> Iterator[Column[Case]]:
+    """What one simulated launch does."""
+    yield Column("simulated launch", lambda case: case.run.end_ns, duration)
+    yield Column("SMs whose mainloop runs", lambda case: case.tensor_active(), share)
+    yield Column("wait for staging, of an SM", lambda case: _of_an_sm(case, case.run.stall_ns), duration)
+    yield Column(
+        "wait for inputs, of an SM", lambda case: _of_an_sm(case, case.run.dependency_wait_ns), duration
+    )
+    yield from _quantiles("span T_RS", Case.spans_ns)
+    if handed_over:
+        yield from _quantiles("stores handed over", Case.handed_over_ns)
+    yield Column("queue at capacity", lambda case: case.queue_full(), share)
+    yield Column("most in the queue", lambda case: case.run.peak_occupancy_bytes, byte_count)
+
+
+def _param(name: str) -> Column[Case]:
+    """A knob of the config."""
+    return Column(name.replace("_", " "), lambda case: params_of(case.chosen.config).get(name))
+
+
+def _of_an_sm(case: Case, waits_ns: Floats) -> float:
+    return float(waits_ns.sum()) / case.run.streams.sms
+
+
+def _quantiles(name: str, of: Callable[[Case], Floats]) -> Iterator[Column[Case]]:
+    """Of spans in ns; absent where a launch has none."""
+    for called, part in (("median", 0.5), ("p95", 0.95)):
+        yield Column(f"{name}, {called}", partial(_quantile, of, part), duration)
+
+
+def _quantile(of: Callable[[Case], Floats], part: float, case: Case) -> float | None:
+    spans_ns = of(case)
+    return float(np.quantile(spans_ns, part)) if spans_ns.size else None

@@ -6,20 +6,19 @@ chosen by a fixed rule and the panel's note says so; panel (d) shows every point
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from xstage_tune.base.fabric import StoreFlavour
 from xstage_tune.base.number_format import byte_count, duration, rate
-from xstage_tune.calibration.result import CalibrationResult, DrainPoints, IsolatedCurve
+from xstage_tune.calibration.result import CalibrationResult, DrainPoints, GapCurve, IsolatedCurve
 from xstage_tune.model import burst_gap
 from xstage_tune.platforms.schema import CapacityPoint, PlatformProfile
-from xstage_tune.report.choice import choice_note, choose_gap_curves, choose_isolated_curves, producer_bands
-from xstage_tune.report.drawing import Drawing
-from xstage_tune.report.figure import COLOUR_SLOTS, Axis, Figure, Panel
-from xstage_tune.report.laws import GapLaw, isolated_law
+from xstage_tune.report.figure import COLOUR_SLOTS, Axis, Drawing, Figure, Floats, Panel
 
 _GAP = Axis("gap G", "duration_ns", "linear")
 _GAP_RULE = "largest K of each flavour, and one of about half"
@@ -161,3 +160,121 @@ def _curve_label(
     several = len({issue.flavour for issue in result.platform.issue}) > 1
     burst = "" if burst_bytes is None else f", B = {byte_count(burst_bytes)}"
     return f"{flavour + ' ' if several else ''}K = {producers}{burst}"
+
+
+_Curve = TypeVar("_Curve", GapCurve, IsolatedCurve)
+
+
+def choose_gap_curves(curves: Sequence[GapCurve]) -> list[GapCurve]:
+    """The curve of most producers for each flavour, and for the first flavour one of about half as many."""
+    chosen: list[GapCurve] = []
+    for group in _by_flavour(curves):
+        places = {0} if chosen else {0, _mid(group)}
+        chosen += [group[place] for place in sorted(places)]
+    return chosen
+
+
+def choose_isolated_curves(curves: Sequence[IsolatedCurve]) -> list[IsolatedCurve]:
+    """As :func:`choose_gap_curves`, and also the first flavour's curve of fewest producers."""
+    chosen: list[IsolatedCurve] = []
+    for group in _by_flavour(curves):
+        places = {0} if chosen else {0, _mid(group), len(group) - 1}
+        chosen += [group[place] for place in sorted(places)]
+    return chosen
+
+
+def choice_note(chosen: Sequence[_Curve], curves: Sequence[_Curve], rule: str) -> str:
+    """Says how many of the measured curves are drawn, and by which rule; empty when all are."""
+    return "" if len(chosen) == len(curves) else f"{len(chosen)} of {len(curves)} curves shown: {rule}"
+
+
+def producer_bands(producers: NDArray[np.int64], most: int) -> list[tuple[int, int]]:
+    """The distinct producer counts in at most ``most`` contiguous bands, as (first, last)."""
+    distinct = np.unique(producers)
+    parts = np.array_split(distinct, min(most, distinct.size)) if distinct.size else []
+    return [(int(part[0]), int(part[-1])) for part in parts]
+
+
+def _by_flavour(curves: Iterable[_Curve]) -> list[list[_Curve]]:
+    """The curves that have points, by flavour in order of appearance, each list from the largest down."""
+    groups: dict[str, list[_Curve]] = {}
+    for curve in curves:
+        if curve.issue_ns.size:
+            groups.setdefault(curve.flavour, []).append(curve)
+    return [sorted(group, key=_size, reverse=True) for group in groups.values()]
+
+
+def _mid(curves: Sequence[_Curve]) -> int:
+    """Place in ``curves`` (largest first) of the one, other than the first, nearest to half its producers."""
+    half = curves[0].producers / 2
+    distance = [abs(math.log(curve.producers / half)) for curve in curves]
+    return min(range(1, len(curves)), key=distance.__getitem__, default=0)
+
+
+def _size(curve: GapCurve | IsolatedCurve) -> tuple[int, int]:
+    return curve.producers, curve.burst_bytes if isinstance(curve, GapCurve) else 0
+
+
+_GRID_POINTS = 240  # along a curve; its corner is added exactly
+
+
+class GapLaw:
+    """The laws of sections 3.2 to 3.5 for one gap sweep, with the T0 that the fit predicted with."""
+
+    def __init__(self, curve: GapCurve, drain_bytes_per_s: float) -> None:
+        self._last_gap_ns = float(curve.gap_ns.max())
+        self._path = {
+            "volume_bytes": float(curve.producers * curve.burst_bytes),
+            "drain_bytes_per_s": drain_bytes_per_s,
+        }
+        # At the largest gap equation 3 is at T0, or on the branch V/R - G that it never left: either
+        # way its least value reproduces the law over the gaps that were swept.
+        self._free_issue_ns = float(curve.predicted_issue_ns.min())
+        self.drain_ns = float(burst_gap.drain_ns(**self._path))
+        self.recovery_gap_ns = float(
+            burst_gap.recovery_gap_ns(free_issue_ns=self._free_issue_ns, **self._path)
+        )
+
+    @property
+    def recovers(self) -> bool:
+        """True when G* is inside the sweep, so that its corner was seen."""
+        return 0.0 < self.recovery_gap_ns < self._last_gap_ns
+
+    def grid_ns(self) -> Floats:
+        grid = np.linspace(0.0, self._last_gap_ns, _GRID_POINTS)
+        return np.union1d(grid, [self.recovery_gap_ns]) if self.recovers else grid
+
+    def issue_ns(self, gap_ns: Floats) -> Floats:
+        return burst_gap.issue_ns(gap_ns=gap_ns, free_issue_ns=self._free_issue_ns, **self._path)
+
+    def period_ns(self, gap_ns: Floats) -> Floats:
+        return burst_gap.steady_period_ns(gap_ns=gap_ns, free_issue_ns=self._free_issue_ns, **self._path)
+
+    def completion_coupled_period_ns(self, gap_ns: Floats) -> Floats:
+        return burst_gap.completion_coupled_period_ns(gap_ns=gap_ns, **self._path)
+
+
+def isolated_law(
+    curve: IsolatedCurve, capacity: CapacityPoint | None, drain_bytes_per_s: float
+) -> tuple[Floats, Floats, int | None]:
+    """Equation 7 as fitted: volumes in ascending order, issue times, and the index of the knee among them.
+
+    T0 is the fit's between the points up to the knee, and from there on the last of them; the knee is
+    where that meets ``(V - Q)/R``. Without a knee in the sweep, the predicted points and None.
+    """
+    order = np.argsort(curve.volume_bytes)
+    volume, law_ns = curve.volume_bytes[order], curve.predicted_issue_ns[order]
+    if capacity is None or not capacity.knee_reached:
+        return volume, law_ns, None
+    path = {"drain_bytes_per_s": drain_bytes_per_s, "capacity_bytes": capacity.bytes}
+    waiting_ns = burst_gap.isolated_issue_ns(free_issue_ns=0.0, volume_bytes=volume, **path)
+    # A profile's numbers are rounded, the predicted times are not.
+    free = waiting_ns < law_ns * (1 - 1e-6)
+    if not free[0] or free.all():
+        return volume, law_ns, None
+    below = int(np.argmin(free))  # volumes up to the knee
+    knee_bytes = capacity.bytes + drain_bytes_per_s * law_ns[below - 1] / 1e9
+    grid = np.union1d(np.geomspace(volume[0], volume[-1], _GRID_POINTS), [*volume, knee_bytes])
+    free_ns = np.interp(grid, volume[:below], law_ns[:below])
+    law = burst_gap.isolated_issue_ns(free_issue_ns=free_ns, volume_bytes=grid, **path)
+    return grid, law, int(np.searchsorted(grid, knee_bytes))

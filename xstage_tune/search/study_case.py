@@ -1,4 +1,4 @@
-"""A finished study as reports use it: its profiles, its answer, and the configs worth showing."""
+"""A finished study: its profiles, its answer, and the configs worth showing."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from xstage_tune.store.models import Study
 
 WINNER = "winner"
 DEFAULT = "default"
-#: Palette slots: of the answer, of the default, and of the heuristics and what else is shown, in order.
-WINNER_COLOUR, DEFAULT_COLOUR = 0, 1
-_OTHER_COLOURS = (2, 3, 4, 5)
+#: Places of the answer, of the default, and of the heuristics and what else is shown, in order.
+WINNER_PLACE, DEFAULT_PLACE = 0, 1
+_OTHER_PLACES = (2, 3, 4, 5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +32,10 @@ class Evaluation:
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """A config under the name and the colour that it has throughout a report."""
+    """A config under the name and the place that it has wherever the study is shown."""
 
     name: str
-    colour: int
+    place: int
     config: KernelConfig
     answer: bool
 
@@ -93,8 +93,8 @@ class StudyCase:
         if best.is_wave and (other := self._best_without_waves()):
             names.setdefault(other, "best without waves")
         names.setdefault(best, WINNER)
-        spare = iter(_OTHER_COLOURS)
-        own = {DEFAULT: DEFAULT_COLOUR, WINNER: WINNER_COLOUR}
+        spare = iter(_OTHER_PLACES)
+        own = {DEFAULT: DEFAULT_PLACE, WINNER: WINNER_PLACE}
         return tuple(
             Chosen(name, own[name] if name in own else next(spare), config, config == best)
             for config, name in names.items()

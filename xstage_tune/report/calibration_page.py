@@ -1,4 +1,4 @@
-"""The page of a calibration run: what it measured and concluded, and how it was made."""
+"""The page of a calibration: its panels, findings and tables; of a stored run also how it was made."""
 
 from __future__ import annotations
 
@@ -10,11 +10,26 @@ from xstage_tune.base.number_format import byte_count, count, percent, rate
 from xstage_tune.calibration.result import CalibrationResult
 from xstage_tune.launches.device import LaunchInfo
 from xstage_tune.platforms.schema import PlatformProfile
-from xstage_tune.report.html import calibration_blocks
+from xstage_tune.report.calibration_figure import calibration_figure
+from xstage_tune.report.calibration_tables import platform_tables
 from xstage_tune.report.page import Block, render_page
 from xstage_tune.report.tables import Column, Columns, TableData, number, pairs, table
 from xstage_tune.store.launches import StoredLaunch
 from xstage_tune.store.models import Run
+
+
+def render_html(result: CalibrationResult) -> str:
+    """The page of ``result``: the four panels, findings, and every table."""
+    figure = calibration_figure(result)
+    return render_page(figure.title, calibration_blocks(result))
+
+
+def calibration_blocks(result: CalibrationResult) -> tuple[Block, ...]:
+    """The parts of that page."""
+    return (
+        Block(figure=calibration_figure(result)),
+        Block(findings=result.findings, tables=platform_tables(result.platform)),
+    )
 
 
 def render_run(run: Run, result: CalibrationResult, launches: Sequence[StoredLaunch]) -> str:
