@@ -75,7 +75,7 @@ def tuned(
                 "sampler": "tpe",
                 "seed": 7,
                 "workload_sha256": json_sha256(profile),
-                "kernel_sha256": kernel_sha256(profile.kind, emulated=objective.get("basis") == "emulated"),
+                "kernel_sha256": kernel_sha256(profile, emulated=objective.get("basis") == "emulated"),
             },
         }
     )
