@@ -225,9 +225,10 @@ def test_a_study_without_a_result_says_how_to_finish_it(kept: Kept, run_cli: Run
             platform_sha256=known.platform_sha256, space=known.space, device=known.device,
             objective=known.objective, sampler=known.sampler, seed=known.seed,
         )  # fmt: skip
+        store.studies.end(begun, "interrupted")
     ended = run_cli("report", "--study", begun, "-o", str(tmp_path / "x.html"), "--store", str(file))
     assert ended.exit_code == 2
-    assert f"study {begun} has no result: it is running" in ended.stderr
+    assert f"study {begun} has no result: it is interrupted" in ended.stderr
     assert f"--resume {begun}" in ended.stderr
 
 
