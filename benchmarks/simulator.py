@@ -41,6 +41,7 @@ from xstage_tune.families.megamoe.workload import MoeWorkload, Routing
 from xstage_tune.families.workload_files import load_workload
 from xstage_tune.launches.streams import independent_streams
 from xstage_tune.model.moe import lead_knee_rows
+from xstage_tune.platforms.latencies import FALLBACK
 from xstage_tune.platforms.loader import load_platform
 from xstage_tune.simulator.drain import DrainModel, drain_model
 from xstage_tune.simulator.pipeline import PipelineConfig, PipelineRun, simulate
@@ -152,7 +153,7 @@ def _skeleton_launch(
     order = megamoe_order(grid, schedule)
     mainloop_ns = given_mainloop_ns(order, l1_ns=25_000.0, l2_ns=12_700.0)
     streams = megamoe_streams(grid, order, mainloop_ns, stores, dependencies=False)
-    streams = replace(streams, mainloop_ns=mainloop_ns + handover_ns(streams))
+    streams = replace(streams, mainloop_ns=mainloop_ns + handover_ns(streams, FALLBACK))
     local_bytes, _ = moe_store_bytes(grid, order, stores)
     return simulate(streams, drain, config, local_bytes)
 

@@ -10,7 +10,7 @@ import pytest
 from xstage_tune.base.errors import UsageError
 from xstage_tune.launches.skeletons import TOTALS, Skeleton
 from xstage_tune.launches.streams import independent_streams
-from xstage_tune.platforms.latencies import FALLBACK
+from xstage_tune.platforms.latencies import FALLBACK, latencies_of
 from xstage_tune.platforms.loader import load_platform
 from xstage_tune.platforms.queries import issue_ns
 from xstage_tune.simulator.device import SimulatedDevice
@@ -42,7 +42,9 @@ def test_totals_are_those_of_each_sm() -> None:
     totals = run.arrays[TOTALS]
     assert (totals["tiles"] == TILES).all()
     assert (totals["remote_tiles"] == TILES).all()
-    assert totals["mainloop_ns"] == pytest.approx((9000.0 + handover_ns(skeleton().streams)[0]) * TILES)
+    assert totals["mainloop_ns"] == pytest.approx(
+        (9000.0 + handover_ns(skeleton().streams, latencies_of(HOST))[0]) * TILES
+    )
     assert totals["finish_ns"].max() == run.figures.makespan_ns
     assert (totals["completion_ns"] == 0).all()
     assert run.kept_fraction == 1.0

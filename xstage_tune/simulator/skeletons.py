@@ -15,7 +15,7 @@ from xstage_tune.launches.device import Outcome
 from xstage_tune.launches.skeleton_figures import LANE_TOTALS_DTYPE, figures_of
 from xstage_tune.launches.skeletons import SKELETONS, TOTALS, Skeleton, SkeletonRun
 from xstage_tune.launches.streams import Floats, Streams
-from xstage_tune.platforms.latencies import latencies_of
+from xstage_tune.platforms.latencies import Latencies, latencies_of
 from xstage_tune.platforms.queries import issue_ns
 from xstage_tune.platforms.schema import PlatformProfile
 from xstage_tune.simulator.drain import drain_model
@@ -75,7 +75,7 @@ def simulate_skeleton(
     if skeleton.path != platform.path:
         raise other_path(platform, skeleton.path)
     streams, latencies = skeleton.streams, latencies_of(platform)
-    streams = replace(streams, mainloop_ns=streams.mainloop_ns + handover_ns(streams, platform))
+    streams = replace(streams, mainloop_ns=streams.mainloop_ns + handover_ns(streams, latencies))
     local_ns = local_stores_ns(platform, skeleton.flavour, skeleton.local_bytes, streams.remote_bytes)
     config = PipelineConfig(
         staging_slots=usable_slots(skeleton.flavour, skeleton.staging_slots),
@@ -92,9 +92,8 @@ def simulate_skeleton(
     return simulate(streams, drain, config, skeleton.local_bytes)
 
 
-def handover_ns(streams: Streams, platform: PlatformProfile) -> Floats:
+def handover_ns(streams: Streams, latencies: Latencies) -> Floats:
     """What each tile takes the mainloop role beyond its mainloop, ``[n]``; it counts as part of that here."""
-    latencies = latencies_of(platform)
     return np.where(streams.slot_offset_ns > 0, latencies.handover_in_mainloop.ns, latencies.handover.ns)
 
 

@@ -23,6 +23,7 @@ from xstage_tune.families.launch import GivenTimes
 from xstage_tune.launches.skeleton_figures import LaunchFigures
 from xstage_tune.launches.skeletons import Skeleton
 from xstage_tune.model import burst_gap
+from xstage_tune.platforms.latencies import latencies_of
 from xstage_tune.platforms.rooms import shared_room_bytes
 from xstage_tune.platforms.schema import PlatformProfile
 from xstage_tune.simulator.fused_kernels import SimulatedKernels
@@ -101,7 +102,9 @@ def closed_form(case: EmulationCase, skeleton: Skeleton, request: EmulationReque
     """
     streams = skeleton.streams
     mainloops_ns = np.bincount(
-        streams.sm_of_tile(), streams.mainloop_ns + handover_ns(streams, request.platform), streams.sms
+        streams.sm_of_tile(),
+        streams.mainloop_ns + handover_ns(streams, latencies_of(request.platform)),
+        streams.sms,
     )
     busiest_ns = float(mainloops_ns.max(initial=0.0))
     tile_bytes = skeleton.local_bytes + streams.remote_bytes
