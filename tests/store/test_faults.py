@@ -36,10 +36,12 @@ def change(file: Path, *statements: str) -> None:
 
 
 @contextmanager
-def page_limit(extra: int, file: Path) -> Iterator[None]:
-    """A disk on which SQLite files can grow by ``extra`` pages only."""
-    with closing(sqlite3.connect(file)) as connection:
-        (pages,) = connection.execute("PRAGMA page_count").fetchone()
+def page_limit(extra: int, file: Path | None = None) -> Iterator[None]:
+    """A disk on which SQLite files can grow by ``extra`` pages only, beyond what a file has."""
+    pages = 0
+    if file is not None:
+        with closing(sqlite3.connect(file)) as connection:
+            (pages,) = connection.execute("PRAGMA page_count").fetchone()
 
     def limit(connection: sqlite3.Connection, _record: object) -> None:
         connection.execute(f"PRAGMA max_page_count={pages + extra}")
@@ -170,9 +172,17 @@ def test_an_empty_file_is_no_store_to_read(file: Path) -> None:
     file.touch()
     with pytest.raises(StoreError, match=f"no store at {file}"):
         Store.open(file, create=False)
-    Store.open(file).close()
-    with Store.open(file, create=False) as store:
-        assert not store.read_only
+
+
+def test_a_store_truncated_to_nothing_is_refused_not_begun_anew(file: Path) -> None:
+    with Store.open(file) as store:
+        write_run(store)
+    os.truncate(file, 0)
+    with pytest.raises(StoreError, match=f"{file} holds nothing") as refusal:
+        Store.open(file)
+    assert refusal.value.exit_code == ExitCode.STORE
+    assert "remove the file" in refusal.value.hint
+    assert file.stat().st_size == 0
 
 
 def test_a_full_disk_keeps_what_was_committed(file: Path) -> None:
@@ -203,10 +213,10 @@ def test_a_full_disk_keeps_what_was_committed(file: Path) -> None:
 
 
 def test_a_new_store_on_a_full_disk_is_refused(file: Path) -> None:
-    change(file, "CREATE TABLE filler (x)", "DROP TABLE filler")
-    with page_limit(3, file), pytest.raises(StoreError, match=f"{file}.*disk is full"):
+    with page_limit(4), pytest.raises(StoreError, match="disk is full"):
         Store.open(file)
-    with Store.open(file) as store:  # nothing half-made is left behind
+    assert list(file.parent.iterdir()) == []  # nothing half-made is left behind
+    with Store.open(file) as store:
         assert store.runs() == []
 
 

@@ -35,7 +35,7 @@ def interrupted(function: Callable[..., Any]) -> Callable[..., Any]:
 def test_a_launch_is_whole(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     def measure() -> None:
         with store.begin_run(kind="calibrate", argv=[], device=H200) as run:
-            monkeypatch.setattr(runs, "launch_values", interrupted(runs.launch_values))
+            monkeypatch.setattr(runs.RunWriter, "_launch_id", interrupted(runs.RunWriter._launch_id))
             run.add_launch(0, make_burst())
 
     with pytest.raises(KeyboardInterrupt):

@@ -86,10 +86,32 @@ def test_of_processes_that_take_a_study_at_once_one_holds_it(location: str) -> N
 
 
 def test_a_holder_on_another_host_is_left_alone(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    study = held_elsewhere(store, monkeypatch, silent=timedelta(minutes=5))
+    study = held_elsewhere(store, monkeypatch, silent=timedelta(minutes=4))
     with pytest.raises(StoreError, match="process 4711 on node-7") as refused:
         store.studies.take(study)
-    assert "if it died there, resume after 2" in refused.value.hint
+    assert "resume by --take-over, or after 2" in refused.value.hint
+
+
+def test_a_holder_on_another_host_is_taken_over_on_the_users_word(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = held_elsewhere(store, monkeypatch, silent=timedelta(seconds=1))
+    store.studies.take(study, over=True)
+    store.studies.add_trial(study, number=0, state="cut", params={})
+    assert store.studies.state(store.studies.get(study)) == RUNNING_HERE
+    with monkeypatch.context() as patch:
+        patch.setattr(studies, "current_process", lambda: ELSEWHERE)
+        with pytest.raises(StoreError, match="not this process's any more"):
+            store.studies.add_trial(study, number=1, state="cut", params={})
+
+
+def test_a_holder_that_is_seen_to_live_is_not_taken_over(location: str) -> None:
+    with (
+        holder(location) as (study, _),
+        Store.open(location) as store,
+        pytest.raises(StoreError, match="is being searched by process"),
+    ):
+        store.studies.take(study, over=True)
 
 
 def test_a_holder_on_another_host_that_is_long_silent_counts_as_dead(
@@ -114,7 +136,7 @@ def test_the_state_of_a_study_tells_the_living_from_the_dead(
         assert state(here) == "the process that searched it ended without finishing it"
     store.studies.end(here, "interrupted")
     assert state(here) == "it is interrupted"
-    heard = held_elsewhere(store, monkeypatch, silent=timedelta(minutes=5))
+    heard = held_elsewhere(store, monkeypatch, silent=timedelta(minutes=4))
     assert state(heard) == "it is running, in process 4711 on node-7"
     silent = held_elsewhere(store, monkeypatch, silent=timedelta(hours=1))
     assert re.fullmatch(r"nothing was heard of process 4711 on node-7 since .* UTC", state(silent))

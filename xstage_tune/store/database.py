@@ -12,9 +12,17 @@ from sqlalchemy import URL, Pool, create_engine
 from sqlalchemy.exc import DBAPIError, OperationalError, SQLAlchemyError
 from sqlalchemy.orm import Session
 
+from xstage_tune.base.durable import make_folder
 from xstage_tune.base.errors import StoreError
 from xstage_tune.base.interrupts import held_back
-from xstage_tune.store.dialects import WRITE_OPTION, configure_sqlite, explain, read_only_url
+from xstage_tune.store.checksums import SALVAGE, DamagedRowError
+from xstage_tune.store.dialects import (
+    WRITE_OPTION,
+    configure_sqlite,
+    explain,
+    integrity_problems,
+    read_only_url,
+)
 from xstage_tune.store.location import Location
 
 Done = TypeVar("Done")
@@ -48,6 +56,7 @@ class Database:
             configure_sqlite(self._engine, location.path, read_only=self.read_only)
         _log_of(self._engine.pool).addFilter(_is_no_stop)
         self._writing_engine = self._engine.execution_options(**{WRITE_OPTION: True})
+        self._known_whole: set[str] = set()
 
     @contextmanager
     def reading(self) -> Iterator[Session]:
@@ -75,6 +84,23 @@ class Database:
         whole = held_back() if self.location.path else nullcontext()
         with whole, self._translated(), new_session as session, session.begin():
             yield session
+
+    def require_whole(self, *tables: str) -> None:
+        """Check once, before anything is concluded from tables, that their rows can all be found.
+
+        A row has a checksum, but a damaged page or index hides rows, and what is left looks like an answer.
+
+        Raises:
+            StoreError: a table or an index of it is damaged, or the database failed.
+        """
+        for table in tables:
+            if table in self._known_whole:
+                continue
+            with self.reading() as session:
+                problems = integrity_problems(session.connection(), table)
+            if problems:
+                raise StoreError(f"store {self.location} is damaged: table {table}: {problems[0]}", SALVAGE)
+            self._known_whole.add(table)
 
     def write(self, work: Callable[[Session], Done]) -> Done:
         """Run ``work`` in a write transaction; once more if the server drops the connection meanwhile.
@@ -109,6 +135,8 @@ class Database:
             yield
         except SQLAlchemyError as error:
             raise self._store_error(error) from error
+        except DamagedRowError as error:
+            raise StoreError(f"store {self.location}: {error.message}", error.hint) from error
 
     def _store_error(self, error: SQLAlchemyError) -> StoreError:
         origin = error.orig if isinstance(error, DBAPIError) else None
@@ -142,8 +170,10 @@ def _prepare_file(path: Path, *, create: bool) -> URL | None:
     try:
         if path.is_dir():
             raise StoreError(f"store {path} is a directory", f"--store {path}/store.db")
+        if path.exists() and not path.is_file():
+            raise StoreError(f"store {path} is a pipe or device, not a file", "--store PATH")
         if create:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(path.parent)
         elif not path.exists():
             raise no_store(path)
         return read_only_url(path)

@@ -22,6 +22,8 @@ _log = logging.getLogger(__name__)
 
 _BUSY_TIMEOUT_S = 30.0
 _BUSY_RETRY_S = 0.02
+#: Most bytes of one value or row: many times the spans of the longest launch.
+_MOST_VALUE_BYTES = 256 * 1024 * 1024
 #: Marks a database as ours. Not alembic's own name, which optuna takes when it shares the database.
 VERSION_TABLE = "xstage_alembic_version"
 #: Execution option that makes an SQLite transaction take the write lock at its start.
@@ -41,7 +43,15 @@ class SqliteFloat(Float[float]):
         dialect: Dialect,  # noqa: ARG002
         coltype: object,  # noqa: ARG002
     ) -> Callable[[float | str | None], float | None]:
-        return lambda value: None if value is None else float(value)
+        return _float_or_nan
+
+
+def _float_or_nan(value: Any) -> float | None:
+    """NaN too of what is no number, in a damaged row: its checksum tells."""
+    try:
+        return None if value is None else float(value)
+    except (TypeError, ValueError):
+        return math.nan
 
 
 def read_only_url(path: Path) -> URL | None:
@@ -75,13 +85,17 @@ def configure_sqlite(engine: Engine, path: Path, *, read_only: bool) -> None:
     @event.listens_for(engine, "connect")
     def set_pragmas(connection: DBAPIConnection, _record: object) -> None:
         connection.isolation_level = None
+        _guard(connection)
         cursor = connection.cursor()
         cursor.execute(f"PRAGMA busy_timeout={_BUSY_TIMEOUT_S * 1000:.0f}")
         if _is_foreign(cursor):
             raise StoreError(f"store {path} is another application's database", "--store PATH")
         if journal_mode is not None:
             _set_journal_mode(cursor, journal_mode)
-        cursor.execute("PRAGMA synchronous=NORMAL")
+        # What is committed is reported as kept, so it is on the disk by then: NORMAL would sync the log only
+        # when it is written back. A rollback journal's end is also a name that vanishes from a folder.
+        cursor.execute(f"PRAGMA synchronous={'EXTRA' if journal_mode == 'delete' else 'FULL'}")
+        cursor.execute("PRAGMA fullfsync=ON")  # of macOS, whose own sync leaves data in the disk's cache
         cursor.execute("PRAGMA foreign_keys=ON")
         cursor.close()
 
@@ -89,6 +103,12 @@ def configure_sqlite(engine: Engine, path: Path, *, read_only: bool) -> None:
     def begin(connection: Connection) -> None:
         writes = connection.get_execution_options().get(WRITE_OPTION, False)
         connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+def _guard(connection: Any) -> None:
+    """Let damage neither raise at a place that cannot name the row, nor ask for all memory."""
+    connection.text_factory = lambda stored: stored.decode(errors="surrogateescape")
+    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MOST_VALUE_BYTES)
 
 
 def _is_foreign(cursor: Any) -> bool:
@@ -139,12 +159,19 @@ def size_bytes(connection: Connection) -> int:
     return int(connection.execute(text(query[connection.dialect.name])).scalar_one())
 
 
-def integrity_problems(connection: Connection) -> list[str]:
-    """What the database itself finds damaged; a PostgreSQL server looks after its own files."""
+def integrity_problems(connection: Connection, table: str | None = None) -> list[str]:
+    """What the database itself finds damaged; a PostgreSQL server looks after its own files.
+
+    Args:
+        table: check its pages and indexes alone: whether all of its rows are there to be found.
+    """
     if connection.dialect.name != "sqlite":
         return []
-    found = connection.execute(text("PRAGMA integrity_check")).scalars()
-    problems = [f"SQLite: {line}" for row in found if row != "ok" for line in str(row).splitlines()]
+    of_table = f"({table})" if table else ""
+    rows = connection.execute(text(f"PRAGMA integrity_check{of_table}")).scalars().all()
+    problems = [f"SQLite: {line}" for row in rows if row != "ok" for line in str(row).splitlines()]
+    if table:
+        return problems
     for table, row_id, parent, _ in connection.execute(text("PRAGMA foreign_key_check")):
         problems.append(f"table {table}: row {row_id} refers to a missing row of {parent}")
     return problems
@@ -163,7 +190,7 @@ _SQLITE_ERRORS = (
     ("SQLITE_FULL", "the disk is full; what was committed is kept", "free space, or use --store PATH"),
     ("SQLITE_BUSY", "another process has kept it locked for 30 s", "wait for the other run to end"),
     ("SQLITE_NOTADB", "it is damaged, or no SQLite file", "move it away, or use --store PATH"),
-    ("SQLITE_CORRUPT", "it is damaged", "recover what is whole with: sqlite3 FILE .recover"),
+    ("SQLITE_CORRUPT", "it is damaged", "xstage-tune store salvage TO.db copies out what is whole"),
     ("SQLITE_READONLY", "it cannot be written", "check its permissions, or use --store PATH"),
     ("SQLITE_CANTOPEN", "it cannot be opened", "check its permissions, or use --store PATH"),
     ("SQLITE_IOERR", "reading or writing its file failed", "check the disk, or use --store PATH"),

@@ -15,7 +15,7 @@ from xstage_tune.store import catalogue, health, removal
 from xstage_tune.store.database import Database
 from xstage_tune.store.launches import StoredLaunch, stored_launch
 from xstage_tune.store.location import resolve_location
-from xstage_tune.store.migrate import ensure_schema
+from xstage_tune.store.migrate import ensure_file, ensure_schema
 from xstage_tune.store.models import Fit, Launch, Run
 from xstage_tune.store.runs import RunWriter, mark_stale_runs, writing_run
 from xstage_tune.store.studies import LATEST, LATEST_ANY, Studies
@@ -47,7 +47,10 @@ class Store:
             StoreError: the place cannot be used, the store is damaged, a newer version made it, it is another
                 application's file, or there is none and ``create`` is not set.
         """
-        database = Database(resolve_location(location), create=create)
+        place = resolve_location(location)
+        if create:
+            ensure_file(place)
+        database = Database(place, create=create)
         try:
             ensure_schema(database, create=create)
             if not database.read_only:
@@ -108,6 +111,7 @@ class Store:
 
     def runs(self, kind: str | None = None) -> list[Run]:
         """All runs, or those of one kind, newest first."""
+        self._database.require_whole("run")
         query = select(Run).order_by(Run.started_at.desc(), Run.id)
         if kind is not None:
             query = query.where(Run.kind == kind)
@@ -143,12 +147,14 @@ class Store:
 
     def launches(self, run_id: str) -> list[StoredLaunch]:
         """The launches of a run in sequence; their spans are read when asked for."""
+        self._database.require_whole("launch")
         query = select(Launch).where(Launch.run_id == run_id).order_by(Launch.sequence)
         with self._database.reading() as session:
             return [stored_launch(row, self._database) for row in session.scalars(query)]
 
     def fits(self, run_id: str) -> list[Fit]:
         """What was concluded from a run, oldest first."""
+        self._database.require_whole("fit")
         with self._database.reading() as session:
             return list(session.scalars(select(Fit).where(Fit.run_id == run_id).order_by(Fit.id)))
 

@@ -10,13 +10,15 @@ from sqlalchemy.orm import Session
 
 from xstage_tune.base.chunks import ChunkError
 from xstage_tune.base.errors import StoreError
+from xstage_tune.store.checksums import COLUMN, is_whole, row_id
 from xstage_tune.store.database import Database
 from xstage_tune.store.dialects import integrity_problems, size_bytes
 from xstage_tune.store.launches import decode_chunk, launch_place
 from xstage_tune.store.migrate import stored_revision
-from xstage_tune.store.models import CHUNK_KINDS, Chunk, Launch, Run, Study
+from xstage_tune.store.models import CHUNK_KINDS, Base, Chunk, Launch, Run, Study
 
 _CHUNKS_A_FETCH = 32
+_ROWS_A_FETCH = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +67,7 @@ def summarise(database: Database) -> StoreSummary:
 
 
 def check(database: Database) -> CheckReport:
-    """Run the database's own checks, look for missing chunks, and decode every chunk.
+    """Run the database's own checks, verify every row, look for missing chunks, and decode every chunk.
 
     Damage that stops the reading is itself a problem, so this raises nothing of its own.
     """
@@ -75,6 +77,7 @@ def check(database: Database) -> CheckReport:
         with database.reading() as session:
             problems += integrity_problems(session.connection())
             launches = _count(session, Launch)
+            problems += _damaged_rows(session)
             problems += _incomplete_launches(session)
             for problem in _chunk_problems(session):
                 chunks += 1
@@ -82,6 +85,16 @@ def check(database: Database) -> CheckReport:
     except StoreError as error:
         problems.append(error.message)
     return CheckReport(str(database.location), launches, chunks, tuple(problems))
+
+
+def _damaged_rows(session: Session) -> Iterator[str]:
+    """Rows that are not what was written."""
+    for table in Base.metadata.sorted_tables:
+        if COLUMN not in table.columns:
+            continue  # a chunk has its own
+        for row in session.execute(select(table).execution_options(yield_per=_ROWS_A_FETCH)).mappings():
+            if not is_whole(table, row):
+                yield f"table {table.name}, row {row_id(table, row)}: damaged"
 
 
 def _count(session: Session, table: type[Launch] | type[Study]) -> int:

@@ -25,10 +25,15 @@ from xstage_tune.launches.device import (
     PointT,
     Verification,
 )
+from xstage_tune.store.checksums import COLUMN as CHECKSUM
+from xstage_tune.store.checksums import checksum_of
 from xstage_tune.store.database import Database
-from xstage_tune.store.models import Chunk, Launch
+from xstage_tune.store.models import Base, Chunk, Launch
 
 Read = TypeVar("Read")
+
+#: Their tables, to write to without the mapper.
+LAUNCHES, CHUNKS = Base.metadata.tables["launch"], Base.metadata.tables["chunk"]
 
 _DECODERS = {chunks.SPAN_CODEC: chunks.decode_spans, chunks.LANE_CODEC: chunks.decode_lanes}
 
@@ -132,11 +137,11 @@ def launch_place(run_id: str, sequence: int, rank: int) -> str:
 
 
 def launch_values(run_id: str, sequence: int, outcome: Outcome[Any, Any]) -> dict[str, Any]:
-    """The row of one launch, by column, without its chunks."""
+    """The columns of one launch's row, but for its id."""
     kind = outcome.launch.kind
     point: Point = kind.point(outcome)
     info, verification = outcome.info, outcome.verification
-    return {
+    values = {
         "run_id": run_id,
         "sequence": sequence,
         "mode": point.mode,
@@ -145,7 +150,7 @@ def launch_values(run_id: str, sequence: int, outcome: Outcome[Any, Any]) -> dic
         "producers": info.producers,
         "burst_bytes": point.burst_bytes,
         "gap_ns": point.gap_ns,
-        "point": point_values(outcome),
+        "point": kind.points.dump_python(point, mode="json"),
         "measured": asdict(outcome.figures) if outcome.figures is not None else None,
         "kernel": info.kernel,
         "kernel_sha256": info.kernel_sha256,
@@ -160,13 +165,7 @@ def launch_values(run_id: str, sequence: int, outcome: Outcome[Any, Any]) -> dic
         "checked_bytes": verification.checked_bytes,
         "mismatched_bytes": verification.mismatched_bytes,
     }
-
-
-def point_values(outcome: Outcome[Any, Any]) -> dict[str, Any]:
-    """The point of a launch as the store keeps it, in JSON's types."""
-    kind = outcome.launch.kind
-    values: dict[str, Any] = kind.points.dump_python(kind.point(outcome), mode="json")
-    return values
+    return {**values, CHECKSUM: checksum_of(LAUNCHES, values)}
 
 
 def stored_launch(row: Launch, database: Database) -> StoredLaunch:
@@ -200,23 +199,12 @@ def stored_launch(row: Launch, database: Database) -> StoredLaunch:
     )
 
 
-def chunk_values(table: SpanTable, launch_id: int, rank: int) -> list[dict[str, Any]]:
-    """The rows of the two chunks of one rank's spans, by column."""
+def chunk_values(table: SpanTable, rank: int) -> list[dict[str, Any]]:
+    """The columns of the two chunks of one rank's spans, but for their ids and their launch's."""
     spans, lanes = chunks.encode_spans(table.spans), chunks.encode_lanes(table.lanes)
     return [
-        {
-            "launch_id": launch_id,
-            "rank": rank,
-            "kind": kind,
-            "codec": codec,
-            "n": len(rows),
-            "sha256": hashlib.sha256(blob).hexdigest(),
-            "blob": blob,
-        }
-        for kind, codec, rows, blob in (
-            ("spans", chunks.SPAN_CODEC, table.spans, spans),
-            ("lanes", chunks.LANE_CODEC, table.lanes, lanes),
-        )
+        _chunk(rank, "spans", chunks.SPAN_CODEC, len(table.spans), spans),
+        _chunk(rank, "lanes", chunks.LANE_CODEC, len(table.lanes), lanes),
     ]
 
 
@@ -237,6 +225,11 @@ def decode_chunk(chunk: Chunk, place: str) -> NDArray[np.void]:
     if len(rows) != chunk.n:
         raise ChunkError(f"{place}: damaged, {len(rows)} rows where {chunk.n} were written")
     return rows
+
+
+def _chunk(rank: int, kind: str, codec: str, n: int, blob: bytes) -> dict[str, Any]:
+    digest = hashlib.sha256(blob).hexdigest()
+    return {"rank": rank, "kind": kind, "codec": codec, "n": n, "sha256": digest, "blob": blob}
 
 
 def _gpu_state(stored: dict[str, Any] | None) -> GpuState | None:

@@ -51,7 +51,7 @@ def resolve_location(location: str | Path | None) -> Location:
     """
     chosen = str(location or os.environ.get(LOCATION_VARIABLE) or default_path())
     if "://" not in chosen:
-        return _file_location(Path(chosen))
+        return file_location(Path(chosen))
     if _AT_SIGN.search(chosen):  # the part behind it would be taken for the host, and shown
         raise StoreError(
             "store URL cannot be read: an @ in a user's name or password is written %40", _URL_HINT
@@ -70,7 +70,7 @@ def resolve_location(location: str | Path | None) -> Location:
         return Location(url.set(drivername=_DRIVERS[backend]), None)
     if url.database in (None, "", ":memory:"):
         raise StoreError(f"store URL {chosen} names no file", _URL_HINT)
-    return _file_location(Path(str(url.database)))
+    return file_location(Path(str(url.database)))
 
 
 _URL_HINT = "--store PATH, or --store postgresql://USER@HOST/DATABASE and the password in ~/.pgpass"
@@ -78,7 +78,12 @@ _URL_HINT = "--store PATH, or --store postgresql://USER@HOST/DATABASE and the pa
 _AT_SIGN = re.compile(r"^[^/]*://[^/?#]*@[^/?#]*@")
 
 
-def _file_location(path: Path) -> Location:
+def file_location(path: Path) -> Location:
+    """Address of an SQLite file.
+
+    Raises:
+        StoreError: the path begins with the ``~`` of no user.
+    """
     try:
         path = expanded(path).absolute()
     except UsageError as error:

@@ -2,26 +2,66 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import closing, suppress
+
 from sqlalchemy import Column, Connection, MetaData, String, Table, inspect, select
 
 from xstage_tune.base import assets
+from xstage_tune.base.durable import make_folder, name_new, sync_folder, temporary_beside
 from xstage_tune.base.errors import StoreError
 from xstage_tune.store.database import Database, no_store
 from xstage_tune.store.dialects import VERSION_TABLE as VERSION_TABLE  # the migrations take it from here
 from xstage_tune.store.dialects import lock_schema
-from xstage_tune.store.location import Location
+from xstage_tune.store.location import Location, file_location
 
 #: The newest migration in ``store/versions``.
-HEAD_REVISION = "0004"
+HEAD_REVISION = "0005"
 
 _version = Table(VERSION_TABLE, MetaData(), Column("version_num", String(32), primary_key=True))
 
 
-def ensure_schema(database: Database, *, create: bool = True) -> None:
+def ensure_file(location: Location) -> None:
+    """Make an SQLite store where there is no file: whole and on the disk before it has its name.
+
+    Raises:
+        StoreError: its folder cannot be written, or the disk is full.
+    """
+    path = location.path
+    if path is None:
+        return
+    try:
+        if os.path.lexists(path):
+            if path.is_file() and not path.stat().st_size:
+                raise _emptied(location)
+            return
+        make_folder(path.parent)
+        with temporary_beside(path) as (temporary, descriptor):
+            with closing(Database(file_location(temporary))) as database:
+                ensure_schema(database, fresh=True)
+            os.fsync(descriptor)
+            with suppress(FileExistsError):  # another process was first
+                name_new(temporary, path)
+        sync_folder(path.parent)
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise StoreError(f"store {path}: it cannot be made ({reason})", "--store PATH") from error
+
+
+def _emptied(location: Location) -> StoreError:
+    """A store is never without its tables: it is made with them before it has its name."""
+    return StoreError(
+        f"store {location} holds nothing, not even the tables of an empty store: its content is lost",
+        "remove the file to begin a new store there, or use --store PATH",
+    )
+
+
+def ensure_schema(database: Database, *, create: bool = True, fresh: bool = False) -> None:
     """Bring the store to :data:`HEAD_REVISION`, one process at a time; quick when it is there.
 
     Args:
-        create: make a schema where there is none.
+        create: make a schema where there is none; on a server.
+        fresh: an SQLite file is new, and gets one; in one that was there before its absence is damage.
 
     Raises:
         StoreError: the store has a revision that this version does not know, cannot be migrated, may only be
@@ -33,6 +73,8 @@ def ensure_schema(database: Database, *, create: bool = True) -> None:
             return
     if found is None and not create:
         raise no_store(database.location)
+    if found is None and database.location.path and not fresh:
+        raise _emptied(database.location)
     if database.read_only:
         raise StoreError(
             f"store {database.location} may only be read and has schema revision {found}; this version reads "

@@ -20,6 +20,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
 
+from xstage_tune.store.checksums import Checked
 from xstage_tune.store.process import ProcessIdentity
 from xstage_tune.store.types import ANY_FLOAT, ExplicitJson
 
@@ -88,7 +89,7 @@ class OfProcess:
         }
 
 
-class Environment(Base):
+class Environment(Checked, Base):
     """Where runs were made: a host, its software and one device; one row for each that differs."""
 
     __tablename__ = "environment"
@@ -107,7 +108,7 @@ class Environment(Base):
     device: Mapped[dict[str, Any]]  # the whole DeviceDescription, with its link and topology
 
 
-class Run(OfProcess, Base):
+class Run(OfProcess, Checked, Base):
     """One command that measured, searched or simulated."""
 
     __tablename__ = "run"
@@ -132,7 +133,7 @@ class Run(OfProcess, Base):
     environment: Mapped[Environment] = relationship(lazy="joined", innerjoin=True)
 
 
-class Launch(Base):
+class Launch(Checked, Base):
     """One launch of a run: what was asked, how it ran, and whether the owner's data were right."""
 
     __tablename__ = "launch"
@@ -182,7 +183,7 @@ class Chunk(Base):
     blob: Mapped[bytes]
 
 
-class Fit(Base):
+class Fit(Checked, Base):
     """What was concluded from a run."""
 
     __tablename__ = "fit"
@@ -194,7 +195,7 @@ class Fit(Base):
     payload: Mapped[dict[str, Any]]
 
 
-class Study(Base):
+class Study(Checked, Base):
     """One search over the configs of a workload; several runs may continue it."""
 
     __tablename__ = "study"
@@ -215,7 +216,7 @@ class Study(Base):
     seed: Mapped[int]
 
 
-class StudyHolder(OfProcess, Base):
+class StudyHolder(OfProcess, Checked, Base):
     """The process that searches a study; none where nobody does. A process that died leaves its row."""
 
     __tablename__ = "study_holder"
@@ -225,7 +226,7 @@ class StudyHolder(OfProcess, Base):
     seen_at: Mapped[Utc]  # when it began, or last kept a trial
 
 
-class Trial(Base):
+class Trial(Checked, Base):
     """One config of a study: measured, pruned, failed, or cut before it ran."""
 
     __tablename__ = "trial"
@@ -245,7 +246,7 @@ class Trial(Base):
     created_at: Mapped[Utc]
 
 
-class Export(Base):
+class Export(Checked, Base):
     """A file that a study's winner was written to."""
 
     __tablename__ = "export"

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from sqlalchemy import select, update
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from xstage_tune.base.errors import StoreError, UsageError
@@ -22,7 +22,7 @@ from xstage_tune.store.process import can_be_seen, current_process, has_ended
 from xstage_tune.store.provenance import new_id, utc_now
 
 #: Many times what one trial takes, with the compilation of its kernel, and what clocks of hosts are apart.
-_SILENCE_OF_THE_DEAD = timedelta(minutes=15)
+_SILENCE_OF_THE_DEAD = timedelta(minutes=5)
 
 #: Names of studies, and of runs, in place of an id.
 LATEST, LATEST_ANY = "latest", "latest-any"
@@ -71,8 +71,12 @@ class Studies:
             session.add(_new_holder(study.id))
         return study.id
 
-    def take(self, study_id: str) -> None:
+    def take(self, study_id: str, *, over: bool = False) -> None:
         """Hold a study that nobody holds, or whose holder died, and mark it running.
+
+        Args:
+            over: take it too from a process on another host, or in another container, that was heard of a
+                short while ago; the user knows that it is gone.
 
         Raises:
             StoreError: another process holds it; says which, since when, and what to do. Or the database
@@ -83,12 +87,12 @@ class Studies:
             session.execute(select(Study.id).where(Study.id == study_id).with_for_update())
             holder = session.get(StudyHolder, study_id)
             if holder is not None:
-                require_left(holder)
+                require_left(holder, over=over)
                 session.delete(holder)
                 session.flush()
             session.add(_new_holder(study_id))
-            running = update(Study).where(Study.id == study_id)
-            session.execute(running.values(status="running", finished_at=None))
+            study = session.get_one(Study, study_id)
+            study.status, study.finished_at = "running", None
 
     def end(self, study_id: str, status: str) -> None:
         """Mark a study finished, failed or interrupted, and hold it no longer.
@@ -101,8 +105,8 @@ class Studies:
             if holder is None:
                 return
             session.delete(holder)
-            ended = update(Study).where(Study.id == study_id)
-            session.execute(ended.values(status=status, finished_at=utc_now()))
+            study = session.get_one(Study, study_id)
+            study.status, study.finished_at = status, utc_now()
 
         self._database.write(end)
 
@@ -122,6 +126,7 @@ class Studies:
         Raises:
             UsageError: there is no such study; the hint names others.
         """
+        self._database.require_whole("study")
         with self._database.reading() as session:
             if study_id == LATEST:
                 study = session.scalar(_FINISHED_LAST.limit(1))
@@ -145,6 +150,7 @@ class Studies:
         if study_id != LATEST:
             return self.get(study_id)
         unfinished = _BEGUN_LAST.where(Study.status != "finished").add_columns(StudyHolder)
+        self._database.require_whole("study", "study_holder")
         with self._database.reading() as session:
             query = unfinished.outerjoin(StudyHolder, StudyHolder.study_id == Study.id)
             found = [(study, holder is None or is_left(holder)) for study, holder in session.execute(query)]
@@ -194,6 +200,7 @@ class Studies:
 
     def all(self) -> list[Study]:
         """All studies, newest first."""
+        self._database.require_whole("study")
         with self._database.reading() as session:
             return list(session.scalars(select(Study).order_by(Study.created_at.desc(), Study.id)))
 
@@ -273,6 +280,7 @@ class Studies:
 
     def trials(self, study_id: str) -> list[Trial]:
         """The trials of a study by number."""
+        self._database.require_whole("trial")
         with self._database.reading() as session:
             query = select(Trial).where(Trial.study_id == study_id).order_by(Trial.number)
             return list(session.scalars(query))
@@ -307,13 +315,21 @@ def is_left(holder: StudyHolder) -> bool:
     return has_ended(holder.process) or _is_given_up(holder)
 
 
-def require_left(holder: StudyHolder) -> None:
-    """Refuse to take a study from a process that may still search it."""
-    if is_left(holder):
+def require_left(holder: StudyHolder, *, over: bool = False) -> None:
+    """Refuse to take a study from a process that may still search it.
+
+    Args:
+        over: the user vouches for the end of one that cannot be looked up.
+    """
+    visible = can_be_seen(holder.process)
+    if is_left(holder) or (over and not visible):
         return
     hint = "wait until it ends, or stop it by Ctrl-C; a new search beside it leaves out --resume"
-    if not can_be_seen(holder.process):
-        hint = f"wait until it ends; if it died there, resume after {_to_the_second(_given_up_at(holder))}"
+    if not visible:
+        hint = (
+            f"wait until it ends; if it died there, resume by --take-over, or after "
+            f"{_to_the_second(_given_up_at(holder))}"
+        )
     raise StoreError(
         f"study {holder.study_id} is being searched by process {holder.pid} on {holder.host} since "
         f"{_to_the_second(datetime.fromisoformat(holder.since))}, last seen {_last_seen(holder)}",
