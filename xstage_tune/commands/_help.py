@@ -175,6 +175,13 @@ COMMANDS = {
             "xstage-tune store rm --yes stu-20261201-114738-3fa9c1",
         ),
     ),
+    "store salvage": CommandHelp(
+        "Copy what is whole of a damaged store.",
+        (
+            "xstage-tune store salvage whole.db",
+            "xstage-tune store salvage whole.db --store damaged.db",
+        ),
+    ),
     "store check": CommandHelp(
         "Check the database and all spans in it.",
         ("xstage-tune store check", "xstage-tune store check --store runs.db"),

@@ -69,6 +69,14 @@ def search(
         bool,
         typer.Option("--retry-failed", help="With --resume: run again what failed, e.g. after a repair."),
     ] = False,
+    take_over: Annotated[
+        bool,
+        typer.Option(
+            "--take-over",
+            help="With --resume: do not wait for a process on another host that was heard of minutes ago: it "
+            "is gone, as a pod that was restarted.",
+        ),
+    ] = False,
     objective: Annotated[
         Objective | None,
         typer.Option(
@@ -90,6 +98,8 @@ def search(
 
     if retry_failed and resume is None:
         raise UsageError("--retry-failed is of a study that is taken up again", "give --resume ID too")
+    if take_over and resume is None:
+        raise UsageError("--take-over is of a study that is taken up again", "give --resume ID too")
     if (workload is not None and suite is not None) or not (workload or suite or resume):
         raise UsageError("give either --workload or --suite", "xstage-tune workloads list")
     asked = {
@@ -112,7 +122,7 @@ def search(
         closing(open_kernels(SEARCH.parse(device), request.platform, notify, force=force)) as kernels,
         Store.open(store, create=study is None) as kept,
     ):
-        result = _search_one(request, kernels, kept, study, retry_failed)
+        result = _search_one(request, kernels, kept, study, retry_failed, take_over)
     for warning in result.warnings:
         warn(warning)
     _show(result, output)
@@ -153,7 +163,12 @@ def _request(
 
 
 def _search_one(
-    request: SearchRequest, device: Device, store: Store, study: str | None, retry_failed: bool
+    request: SearchRequest,
+    device: Device,
+    store: Store,
+    study: str | None,
+    retry_failed: bool,
+    take_over: bool,
 ) -> SearchResult:
     from xstage_tune.base.progress import phase
     from xstage_tune.report.progress import SweepProgress
@@ -171,7 +186,9 @@ def _search_one(
         if study is None:
             journal = begin_study(store, request, space, device.identity)
         else:
-            journal = resume_study(store, study, request, device.identity, retry_failed=retry_failed)
+            journal = resume_study(
+                store, study, request, device.identity, retry_failed=retry_failed, take_over=take_over
+            )
         return run_search(request, space, device, journal, progress)
 
 

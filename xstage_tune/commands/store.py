@@ -1,9 +1,10 @@
-"""``store path|info|check|list|show|rm``: where results are kept, what is there, and whether it is whole."""
+"""``store path|info|check|salvage|list|show|rm``: where results are, what is there, whether it is whole."""
 
 from __future__ import annotations
 
 import sys
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -78,7 +79,7 @@ def info_command(store: StoreOption = None, output: FormatOption = OutputFormat.
 
 @app.command("check")
 def check_command(store: StoreOption = None, output: FormatOption = OutputFormat.TABLE) -> None:
-    """Check the database and decode every chunk; exit 4 naming what is damaged."""
+    """Check the database, verify every row and decode every chunk; exit 4 naming what is damaged."""
     from xstage_tune.base.json_output import emit_json
     from xstage_tune.store.facade import Store
 
@@ -98,6 +99,28 @@ def check_command(store: StoreOption = None, output: FormatOption = OutputFormat
         raise StoreError(
             f"store {report.location} is damaged: {report.problems[0]}{more}", "measure the named runs again"
         )
+
+
+@app.command("salvage")
+def salvage_command(
+    target: Annotated[Path, typer.Argument(metavar="TO.db", help="New store to copy to.")],
+    store: StoreOption = None,
+    output: FormatOption = OutputFormat.TABLE,
+) -> None:
+    """Copy what is whole of a damaged store to a new one, and name what is not."""
+    from xstage_tune.base.json_output import emit_json
+    from xstage_tune.store.location import resolve_location
+    from xstage_tune.store.salvage import salvage
+
+    made = salvage(resolve_location(store), target)
+    if output is OutputFormat.JSON:
+        emit_json(made)
+        return
+    _print_table(
+        made.location,
+        *((f"{table} rows", f"{count:,}") for table, count in made.copied.items()),
+        *(("not copied", what) for what in made.lost),
+    )
 
 
 @app.command("list")

@@ -188,12 +188,19 @@ def begin_study(
 
 
 def resume_study(
-    store: Store, study_id: str, request: SearchRequest, device: str, *, retry_failed: bool = False
+    store: Store,
+    study_id: str,
+    request: SearchRequest,
+    device: str,
+    *,
+    retry_failed: bool = False,
+    take_over: bool = False,
 ) -> StoreJournal:
     """Take up a study where it stopped.
 
     Args:
         retry_failed: whether configs that failed are run again; else their failure stands, as a time does.
+        take_over: whether to take it from a process elsewhere that was heard of a short while ago.
 
     Raises:
         UsageError: there is no such study, or it is of another workload, platform, device, objective,
@@ -211,7 +218,7 @@ def resume_study(
             f"study {study.id} is another search: {'; '.join(differences)}",
             "leave out --resume to begin a new study, or give the study's own options",
         )
-    store.studies.take(study.id)
+    store.studies.take(study.id, over=take_over)
     trials = store.studies.trials(study.id)
     measured, failed = recorded(study, trials)
     next_number = max((trial.number for trial in trials), default=-1) + 1

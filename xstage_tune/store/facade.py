@@ -184,5 +184,5 @@ class Store:
         return health.summarise(self._database)
 
     def check(self) -> health.CheckReport:
-        """Whether all of it is whole: the database's own checks, and every chunk decoded."""
+        """Whether all of it is whole: the database's own checks, every row verified, every chunk decoded."""
         return health.check(self._database)
