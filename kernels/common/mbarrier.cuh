@@ -43,6 +43,21 @@ public:
             : "memory");
     }
 
+    // `wait` without waiting: whether the phase is complete.
+    __device__ __forceinline__ bool is_complete(u32 parity) const {
+        u32 complete;
+        asm volatile(
+            "{\n"
+            ".reg .pred done;\n"
+            "mbarrier.test_wait.parity.shared::cta.b64 done, [%1], %2;\n"
+            "selp.u32 %0, 1, 0, done;\n"
+            "}\n"
+            : "=r"(complete)
+            : "r"(address()), "r"(parity)
+            : "memory");
+        return complete != 0;
+    }
+
     __device__ __forceinline__ u32 address() const { return shared_address(&state_); }
 
 private:

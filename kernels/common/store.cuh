@@ -48,6 +48,19 @@ __device__ __forceinline__ void bulk_wait_complete() {
     asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
 }
 
+// Orders what this thread has acquired of global memory before the copies that it queues next.
+__device__ __forceinline__ void fence_global_for_bulk() {
+    asm volatile("fence.proxy.async.global;" ::: "memory");
+}
+
+// Bulk copy of `bytes` (a multiple of 16) from global to shared memory; its bytes arrive at the barrier at `full`.
+__device__ __forceinline__ void bulk_load(void* shared, const void* address, u32 bytes, u32 full) {
+    asm volatile(
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
+        ::"r"(static_cast<u32>(__cvta_generic_to_shared(shared))), "l"(address), "r"(bytes), "r"(full)
+        : "memory");
+}
+
 // Orders this thread's earlier writes of shared memory before later bulk copies that read it.
 __device__ __forceinline__ void fence_shared_for_bulk() {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");

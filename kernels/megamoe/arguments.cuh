@@ -17,24 +17,40 @@ struct RowSource {
 };
 static_assert(sizeof(RowSource) == 8);
 
+// A token of a rank and the pool's rows that are copies of it: `first_row` is the place of the first in a list.
+struct Pull {
+    u32 rank;
+    u32 token;
+    u32 first_row;
+    u32 rows;
+};
+static_assert(sizeof(Pull) == 16);
+
+// What a wait that ran out was for; the numbers are those of the host's messages.
+enum class Wait : u32 { linear1 = 1, arrival = 2, source = 3, combine = 4 };
+
 // A wait that ran out. The first of a launch is kept; the launch goes on without waiting, to its end.
 struct MoeFault {
     u32 raised;
-    u32 rank;
-    u32 row;
+    u32 wait;
+    u32 rank;  // that is waited for
+    u32 row;   // of tiles; of a rank's word none
     u32 expected;
     u32 seen;
     u32 cta;
+    u32 padding;
     u64 timeout_ns;
 };
-static_assert(sizeof(MoeFault) == 32);
+static_assert(sizeof(MoeFault) == 40);
 
-// Of one rank; zero before the first launch, and again when a launch ends.
+// Of one rank; tickets and finished CTAs are zero before the first launch, and again when a launch ends.
 struct LaunchState {
     u32 ticket;    // the next one
     u32 finished;  // CTAs
+    u32 epoch;     // launches that have ended
+    u32 padding;
 };
-static_assert(sizeof(LaunchState) == 8);
+static_assert(sizeof(LaunchState) == 16);
 
 struct MoeArguments {
     TensorMap tokens;        // [pool rows, hidden]: a box is the rows of a tile
@@ -44,6 +60,13 @@ struct MoeArguments {
     TensorMap weights2;      // [experts, hidden, intermediate]
     SchedulerParameters scheduler;
     char* destination[kMaxRanks];  // rank's buffer, [tokens, top_k, hidden] bf16
+    u32* signal[kMaxRanks];        // rank's word for this sender: launches whose rows have arrived; or null
+    const char* origin[kMaxRanks];  // rank's tokens, [tokens, hidden] bf16
+    const u32* ready[kMaxRanks];    // rank's word: launches whose tokens are there
+    const Pull* pulls;             // [pull_count] in the order of the first row of tiles that each has a part in
+    const u32* pull_rows;          // of the pool, pull by pull
+    char* pool;                    // [pool rows, hidden] bf16: what `tokens` describes
+    u32* arrivals;                 // [rows] pool rows that have come; zero before and after a launch
     const RowSource* sources;      // [pool rows]
     u32* counters;                 // [rows] Linear-1 tiles stored; zero before and after a launch
     LaunchState* state;
@@ -56,8 +79,9 @@ struct MoeArguments {
     u32 rank;
     u32 pace;  // 64ths of the next mainloop that a part's stores are spread over; 0: all at once
     u32 span_capacity;
+    u32 pull_count;
     u32 withheld_row;  // of a test of the deadlines: its Linear-1 is never announced; kNone otherwise
 };
-static_assert(sizeof(MoeArguments) == 896);
+static_assert(sizeof(MoeArguments) == 1024 + 64);
 
 }  // namespace xstage::megamoe

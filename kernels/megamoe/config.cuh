@@ -6,6 +6,7 @@
 //   STAGING_SLOTS   S: where a consumer's finished part of a tile waits for its stores
 //   STORE_FLAVOUR   0 16-byte stores, 1 bulk copies, of what Linear-2 sends
 //   TICKETS         1 tiles are taken by tickets, 0 as the scheduler deals them
+//   DISPATCH        1 pulls routed rows from the ranks' buffers, 0 finds them in the pool
 //   RECORD_SPANS    1 records the spans of every tile
 //   SHARED_BYTES    what the host reserves of shared memory, which must be what is used here
 //
@@ -26,6 +27,7 @@ constexpr u32 kBlockK = kSwizzleRowElements;
 constexpr u32 kStages = STAGES;
 constexpr u32 kStagingSlots = STAGING_SLOTS;
 constexpr bool kTickets = TICKETS;
+constexpr bool kDispatch = DISPATCH;
 constexpr bool kRecordSpans = RECORD_SPANS;
 
 enum class StoreFlavour { register_stores, bulk_copies };
@@ -75,8 +77,12 @@ constexpr u32 kTileRing = kStagingSlots + 3;
 constexpr u32 kStagingOffset = kStages * kStageBytes;
 constexpr u32 kPipelineOffset = kStagingOffset + kConsumers * kStagingSlots * kSlotBytes;
 constexpr u32 kPipelineBytes = 1024;
+// Pieces of rows on their way from a rank to the pool: 1 MB over all SMs, more than a link holds in 2 us.
+constexpr u32 kPieces = 4;
+constexpr u32 kPieceBytes = 2048;
+constexpr u32 kPiecesOffset = kPipelineOffset + kPipelineBytes;
 // Of a recording variant, which takes what is left for staged spans.
-constexpr u32 kRecordingOffset = kPipelineOffset + kPipelineBytes;
+constexpr u32 kRecordingOffset = kPiecesOffset + (kDispatch ? kPieces * kPieceBytes : 0);
 
 static_assert(SHARED_BYTES >= kRecordingOffset && (kRecordSpans || SHARED_BYTES == kRecordingOffset));
 

@@ -8,6 +8,7 @@
 // to the L2 (0.7 us), which the stages that are full then cover. A ticket is taken no earlier, so CTAs end together.
 #pragma once
 
+#include "common/store.cuh"
 #include "megamoe/pipeline.cuh"
 #include "megamoe/row_wait.cuh"
 
@@ -18,11 +19,6 @@ using OperandPosition = RingPosition<kStages>;
 __device__ __forceinline__ u32 depth_steps(const MoeArguments& arguments, Layer layer) {
     const u32 depth = layer == Layer::linear1 ? arguments.hidden : arguments.intermediate;
     return (depth + kBlockK - 1) / kBlockK;
-}
-
-// Orders what this thread has acquired before the copies that it queues next.
-__device__ __forceinline__ void fence_global_for_bulk() {
-    asm volatile("fence.proxy.async.global;" ::: "memory");
 }
 
 #if TICKETS
@@ -66,13 +62,18 @@ public:
         while (found_) {
             const Tile tile = next_;
             put({tile.layer, tile.row, tile.n_tile, tile.expert, tile.tokens});
+            if (!ready_) {
+                const bool first = tile.layer == Layer::linear1;
+                await_row(arguments_, first ? Wait::arrival : Wait::linear1, counters_of(tile), tile.row,
+                          expected_of(tile));
+            }
             if (tile.layer == Layer::linear2) {
-                if (!ready_) {
-                    await_row(arguments_, tile.row);
-                }
                 fence_global_for_bulk();
                 load(tile, arguments_.activations, arguments_.weights2, kBlockN);
             } else {
+                if (kDispatch) {
+                    fence_global_for_bulk();
+                }
                 load(tile, arguments_.tokens, arguments_.weights1, kBlockN / 2);
             }
         }
@@ -82,7 +83,16 @@ public:
 private:
     __device__ __forceinline__ void find() {
         found_ = source_.next(next_);
-        ready_ = found_ && next_.layer == Layer::linear2 && row_is_there(arguments_, next_.row);
+        const bool waits = kDispatch || next_.layer == Layer::linear2;
+        ready_ = !(found_ && waits) || read_counter(&counters_of(next_)[next_.row]) >= expected_of(next_);
+    }
+
+    __device__ __forceinline__ const u32* counters_of(const Tile& tile) const {
+        return tile.layer == Layer::linear1 ? arguments_.arrivals : arguments_.counters;
+    }
+
+    __device__ __forceinline__ u32 expected_of(const Tile& tile) const {
+        return tile.layer == Layer::linear1 ? tile.tokens : arguments_.scheduler.l1_groups;
     }
 
     __device__ __forceinline__ void put(const QueuedTile& tile) {
@@ -122,7 +132,7 @@ private:
     OperandPosition at_;
     Tile next_;
     bool found_;
-    bool ready_;  // of Linear-2: nothing is left to wait for
+    bool ready_;  // nothing is left to wait for
 };
 
 __device__ void load_tiles(const MoeArguments& arguments, Pipeline& pipeline, char* shared) {

@@ -2,7 +2,8 @@
 // stores, tile by tile in the order of a schedule.
 //
 // Persistent CTAs, one an SM, whose warps have roles: pipeline.cuh names them and says why none waits for ever. The
-// rows that were routed here lie in a pool, those of an expert together from a multiple of block_m on. Linear-1 leaves
+// rows that were routed here lie in a pool, those of an expert together from a multiple of block_m on; they are there
+// already, or the kernel pulls them from the ranks' buffers while it computes (dispatch.cuh). Linear-1 leaves
 // its activations in the GPU's own memory, and counts them by rows of tiles; Linear-2 of a row begins when all of its
 // Linear-1 is there. What Linear-2 makes leaves at once for the ranks whose tokens it is of, into places that are
 // each written once; a reduction of them in fixed order is reduce.cu.
@@ -13,20 +14,36 @@
 
 namespace xstage::megamoe {
 
-// Makes the counters zero for the next launch, when no CTA reads them any more. All threads.
-__device__ __forceinline__ void leave_clean(const MoeArguments& arguments) {
+// When all CTAs have ended: tells every rank that this sender's rows have arrived, and makes the counters zero for the
+// next launch. All threads, whose copies are complete.
+__device__ __forceinline__ void end_launch(const MoeArguments& arguments) {
+    LaunchState* state = arguments.state;
+    bool last = false;
     __syncthreads();
-    const bool last =
-        __syncthreads_or(threadIdx.x == 0 && fetch_add_gpu(&arguments.state->finished, 1) + 1 == gridDim.x);
-    if (!last) {
+    if (threadIdx.x == 0) {
+        if (arguments.signal[arguments.rank] != nullptr) {
+            fence_system();
+        }
+        last = fetch_add_gpu(&state->finished, 1) + 1 == gridDim.x;
+    }
+    if (!__syncthreads_or(last)) {
         return;
     }
     const u32 rows = arguments.scheduler.first_row[arguments.scheduler.experts];
     for (u32 row = threadIdx.x; row < rows; row += kThreads) {
         arguments.counters[row] = 0;
+        if (kDispatch) {
+            arguments.arrivals[row] = 0;
+        }
     }
     if (threadIdx.x == 0) {
-        *arguments.state = {0, 0};
+        const u32 epoch = state->epoch + 1;
+        for (u32 rank = 0; rank < kMaxRanks; ++rank) {
+            if (arguments.signal[rank] != nullptr) {
+                store_release_system(arguments.signal[rank], epoch);
+            }
+        }
+        *state = {0, 0, epoch, 0};
     }
 }
 
@@ -58,5 +75,5 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
             load_tiles(arguments, pipeline, shared);
         }
     }
-    leave_clean(arguments);
+    end_launch(arguments);
 }

@@ -4,13 +4,16 @@
 //   consumers   products, activation, conversion; two                      -> staged_full
 //   storers     each sends one consumer's Linear-2 rows                    -> staged_empty
 //   publisher   stores Linear-1 parts, raises the row counter              -> staged_empty
+//               and pulls routed rows whenever it has nothing to store
 //
 // No barrier is one of the whole CTA, and the consumers share none: one's epilogue runs under the other's products.
 //
 // Why nothing deadlocks within a CTA. All roles take the tiles in one order, and each waits only for the roles before
 // it in the list, for that tile; or for the roles behind it, for an earlier tile. The only wait on another CTA is the
 // loader's, for a row counter, before a Linear-2 tile: scheduler.cuh has the argument. Storers and publisher wait
-// for no counter. So all tiles before the one that waits are finished, stored and announced meanwhile.
+// for no counter. So all tiles before the one that waits are finished, stored and announced meanwhile. With dispatch
+// the loader also waits for a row's tokens before a Linear-1 tile. They are pulled by publishers, of this CTA or others,
+// which go on pulling while they wait for tiles, and after the last one; and those wait for the ranks' words alone.
 #pragma once
 
 #include "common/mbarrier.cuh"
@@ -36,6 +39,7 @@ struct Pipeline {
     Mbarrier operands_empty[kStages];    // every consumer warp: its products with them are done
     Mbarrier staged_full[kConsumers][kStagingSlots];   // the consumer's four warps: their rows are staged
     Mbarrier staged_empty[kConsumers][kStagingSlots];  // its storer, the publisher: read, or not theirs
+    Mbarrier piece_full[kPieces];        // the publisher's copies: a piece of a pulled row
     QueuedTile tiles[kTileRing];
     u32 loop_cycles[kConsumers][2];  // of a consumer's last part of either layer, to its storer
     u16 positions[2 * kMostWeight];  // of a dealt order
@@ -58,6 +62,9 @@ struct Pipeline {
                 staged_empty[consumer][slot].init(2);
             }
         }
+        for (u32 piece = 0; piece < kPieces; ++piece) {
+            piece_full[piece].init(1);
+        }
         for (u32 consumer = 0; consumer < kConsumers; ++consumer) {
             loop_cycles[consumer][0] = loop_cycles[consumer][1] = 0;
         }
@@ -78,6 +85,18 @@ __device__ __forceinline__ void arrive_warp(Mbarrier& barrier) {
 class TileQueue {
 public:
     __device__ explicit TileQueue(Pipeline& pipeline) : pipeline_(pipeline) {}
+
+    // Whether `next` would return at once.
+    __device__ __forceinline__ bool has_next() const { return pipeline_.tile_full[at_.stage].is_complete(at_.parity); }
+
+    // The next tile, for one thread that stands for its warp.
+    __device__ __forceinline__ bool next_alone(QueuedTile& tile) {
+        pipeline_.tile_full[at_.stage].wait(at_.parity);
+        tile = pipeline_.tiles[at_.stage];
+        pipeline_.tile_empty[at_.stage].arrive();
+        at_.advance();
+        return tile.tokens != 0;
+    }
 
     // The next tile, for all lanes of a warp; false at the end.
     __device__ __forceinline__ bool next(QueuedTile& tile) {

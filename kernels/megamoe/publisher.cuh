@@ -5,8 +5,7 @@
 #pragma once
 
 #include "common/store.cuh"
-#include "megamoe/pipeline.cuh"
-#include "megamoe/row_counter.cuh"
+#include "megamoe/dispatch.cuh"
 
 namespace xstage::megamoe {
 
@@ -21,37 +20,63 @@ __device__ __forceinline__ void store_activations(const MoeArguments& arguments,
     }
 }
 
-__device__ void publish(const MoeArguments& arguments, Pipeline& pipeline, char* shared) {
-    const bool elected = threadIdx.x % kWarpThreads == 0;
-    TileQueue queue(pipeline);
-    RingPosition<kStagingSlots> at;
-    QueuedTile tile;
-    while (queue.next(tile)) {
-        const bool first = tile.layer == Layer::linear1;
-        for (u32 consumer = 0; elected && consumer < kConsumers; ++consumer) {
-            pipeline.staged_full[consumer][at.stage].wait(at.parity);
-            if (first && rows_of_part(tile, consumer) != 0) {
-                store_activations(arguments, tile, consumer, staging_slot(shared, consumer, at.stage));
-            }
+// One thread stores and announces what both consumers have staged of a tile.
+__device__ __forceinline__ void publish_tile(const MoeArguments& arguments, Pipeline& pipeline, char* shared,
+                                             const QueuedTile& tile, const RingPosition<kStagingSlots>& at) {
+    const bool first = tile.layer == Layer::linear1;
+    for (u32 consumer = 0; consumer < kConsumers; ++consumer) {
+        pipeline.staged_full[consumer][at.stage].wait(at.parity);
+        if (first && rows_of_part(tile, consumer) != 0) {
+            store_activations(arguments, tile, consumer, staging_slot(shared, consumer, at.stage));
         }
-        if (elected) {
-            if (first) {
-                bulk_commit();
-                bulk_wait_sources_read();
-            }
-            for (u32 consumer = 0; consumer < kConsumers; ++consumer) {
-                pipeline.staged_empty[consumer][at.stage].arrive();
-            }
-            if (first) {
-                bulk_wait_complete();
-                if (tile.row != arguments.withheld_row) {
-                    raise_counter(&arguments.counters[tile.row]);
-                }
-            }
-        }
-        __syncwarp();
-        at.advance();
     }
+    if (first) {
+        bulk_commit();
+        bulk_wait_sources_read();
+    }
+    for (u32 consumer = 0; consumer < kConsumers; ++consumer) {
+        pipeline.staged_empty[consumer][at.stage].arrive();
+    }
+    if (first) {
+        bulk_wait_complete();
+        if (tile.row != arguments.withheld_row) {
+            raise_counter(&arguments.counters[tile.row]);
+        }
+    }
+}
+
+__device__ __forceinline__ bool is_staged(const Pipeline& pipeline, const RingPosition<kStagingSlots>& at) {
+    bool staged = true;
+    for (u32 consumer = 0; consumer < kConsumers; ++consumer) {
+        staged &= pipeline.staged_full[consumer][at.stage].is_complete(at.parity);
+    }
+    return staged;
+}
+
+__device__ void publish(const MoeArguments& arguments, Pipeline& pipeline, char* shared) {
+    if (threadIdx.x % kWarpThreads == 0) {
+        TileQueue queue(pipeline);
+        Dispatch dispatch(arguments, pipeline, shared);
+        RingPosition<kStagingSlots> at;
+        QueuedTile tile;
+        for (;;) {
+            while (!dispatch.is_done() && !queue.has_next()) {
+                dispatch.step();
+            }
+            if (!queue.next_alone(tile)) {
+                break;
+            }
+            while (!dispatch.is_done() && !is_staged(pipeline, at)) {
+                dispatch.step();
+            }
+            publish_tile(arguments, pipeline, shared, tile, at);
+            at.advance();
+        }
+        while (!dispatch.is_done()) {
+            dispatch.step();
+        }
+    }
+    __syncwarp();
 }
 
 }  // namespace xstage::megamoe

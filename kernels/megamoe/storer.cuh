@@ -46,6 +46,9 @@ public:
             at.advance();
             spans.end_tile();
         }
+        if (kStoreFlavour == StoreFlavour::bulk_copies) {
+            bulk_wait_complete();
+        }
         spans.close();
     }
 

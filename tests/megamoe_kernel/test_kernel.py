@@ -11,7 +11,7 @@ import pytest
 
 from tests.emulation_kernels.host_scheduler import take_tickets, take_tiles
 from xstage_tune.base.errors import DeviceError, ExitCode, UsageError
-from xstage_tune.cuda.moe_arguments import MoeTensors
+from xstage_tune.cuda.moe_arguments import Dispatch, MoeTensors
 from xstage_tune.cuda.moe_kernel import MegaMoe, scheduling
 from xstage_tune.cuda.moe_shape import MoeShape
 from xstage_tune.cuda.moe_variants import SHIPPED
@@ -58,6 +58,8 @@ def test_sizes_out_of_range_are_named(sizes: dict[str, Any], words: str) -> None
         ({"weights1": 0x1008}, "weights1 is at 0x1008"),
         ({"destinations": (0x1000,)}, "1 destinations for 2 ranks"),
         ({"destinations": (0x1000, 8)}, "destination of rank 1 is at 0x8"),
+        ({"signals": (0x1000,)}, "1 signals for 2 ranks"),
+        ({"dispatch": Dispatch((0x1000,), (0x1000, 0x2000), 0x1000, 0x1000, 1)}, "1 origins for 2 ranks"),
     ],
 )
 def test_tensors_that_do_not_fit_are_named(addresses: dict[str, Any], words: str) -> None:

@@ -10,7 +10,14 @@ import pytest
 from tests.attention_a2a.test_layouts import layout_checks
 from xstage_tune.cuda.attention_variants import SHARED_BYTES_LIMIT
 from xstage_tune.cuda.compiler import KernelCompileError, compile_kernel
-from xstage_tune.cuda.moe_arguments import LAUNCH_STATE, MOE_ARGUMENTS, MOE_FAULT, ROW_SOURCE
+from xstage_tune.cuda.moe_arguments import (
+    LAUNCH_STATE,
+    MOE_ARGUMENTS,
+    MOE_FAULT,
+    PULL,
+    REDUCE_ARGUMENTS,
+    ROW_SOURCE,
+)
 from xstage_tune.cuda.moe_buffers import FILL_ARGUMENTS, FILL_KERNEL
 from xstage_tune.cuda.moe_variants import KERNEL, SHIPPED, moe_variant, recording_bytes, shared_bytes
 from xstage_tune.cuda.sources import MEGAMOE_SOURCE, kernels_root
@@ -28,16 +35,18 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("struct", "dtype"),
+    ("source", "struct", "dtype"),
     [
-        ("megamoe::MoeArguments", MOE_ARGUMENTS),
-        ("megamoe::MoeFault", MOE_FAULT),
-        ("megamoe::LaunchState", LAUNCH_STATE),
-        ("megamoe::RowSource", ROW_SOURCE),
+        ("megamoe/arguments.cuh", "megamoe::MoeArguments", MOE_ARGUMENTS),
+        ("megamoe/arguments.cuh", "megamoe::MoeFault", MOE_FAULT),
+        ("megamoe/arguments.cuh", "megamoe::LaunchState", LAUNCH_STATE),
+        ("megamoe/arguments.cuh", "megamoe::RowSource", ROW_SOURCE),
+        ("megamoe/arguments.cuh", "megamoe::Pull", PULL),
+        ("megamoe/reduce.cu", "megamoe::ReduceArguments", REDUCE_ARGUMENTS),
     ],
 )
-def test_struct_matches_its_dtype(root: Path, struct: str, dtype: np.dtype[np.void]) -> None:
-    text = f'#include "megamoe/arguments.cuh"\n{layout_checks(struct, dtype)}\n'
+def test_struct_matches_its_dtype(root: Path, source: str, struct: str, dtype: np.dtype[np.void]) -> None:
+    text = f'#include "{source}"\n{layout_checks(struct, dtype)}\n'
     (root / "layout.cu").write_text(text + 'extern "C" __global__ void kernel() {}\n')
     compile_kernel("layout.cu", "sm_90a", {}, ("kernel",), root)
 

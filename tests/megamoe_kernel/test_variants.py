@@ -8,6 +8,7 @@ import pytest
 
 from xstage_tune.base.errors import UsageError
 from xstage_tune.cuda.cache import cached_kernel
+from xstage_tune.cuda.moe_reduce import REDUCE, REDUCE_KERNEL
 from xstage_tune.cuda.moe_variants import KERNEL, SHIPPED, moe_variant, shared_bytes
 from xstage_tune.families.binding import check_config
 from xstage_tune.families.megamoe.config import MegaMoeConfig, Schedule
@@ -23,13 +24,14 @@ def cache_folder(pytestconfig: pytest.Config, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("XSTAGE_CACHE_DIR", str(pytestconfig.cache.mkdir("kernels")))
 
 
+@pytest.mark.parametrize("dispatch", [False, True], ids=["staged", "dispatch"])
 @pytest.mark.parametrize("record_spans", [False, True], ids=["timed", "recording"])
 @pytest.mark.parametrize("tickets", [True, False], ids=["tickets", "dealt"])
 @pytest.mark.parametrize("config", SHIPPED, ids=lambda config: config.label)
 def test_shipped_variant_neither_spills_nor_serialises_its_products(
-    config: MegaMoeConfig, tickets: bool, record_spans: bool
+    config: MegaMoeConfig, tickets: bool, record_spans: bool, dispatch: bool
 ) -> None:
-    variant = moe_variant(config, tickets=tickets, record_spans=record_spans)
+    variant = moe_variant(config, tickets=tickets, dispatch=dispatch, record_spans=record_spans)
     kernel = cached_kernel(variant.source, "sm_90a", variant.defines, variant.names)
     assert kernel.warnings == ()
     assert kernel.entries[KERNEL].spill_bytes == 0
@@ -40,6 +42,12 @@ def test_shipped_variant_neither_spills_nor_serialises_its_products(
 def test_the_search_knows_that_shipped_variants_fit(config: MegaMoeConfig) -> None:
     layer = load_workload("megamoe/deepseek-v4-flash", ["precision=bf16"])
     assert check_config(config, layer, load_platform("h200-host")).violations == ()
+
+
+def test_the_reduction_compiles_without_spills() -> None:
+    kernel = cached_kernel(REDUCE.source, "sm_90a", REDUCE.defines, REDUCE.names)
+    assert kernel.warnings == ()
+    assert kernel.entries[REDUCE_KERNEL].spill_bytes == 0
 
 
 def test_shared_memory_by_hand() -> None:

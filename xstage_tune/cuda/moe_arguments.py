@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import ceil
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,41 +17,84 @@ from xstage_tune.families.megamoe.scheduling import SCHEDULER_PARAMETERS
 
 #: The structs of ``kernels/megamoe``.
 ROW_SOURCE = np.dtype([("rank", "<u4"), ("slot", "<u4")])
+PULL = np.dtype([("rank", "<u4"), ("token", "<u4"), ("first_row", "<u4"), ("rows", "<u4")])
 MOE_FAULT = np.dtype(
     [
         ("raised", "<u4"),
+        ("wait", "<u4"),
         ("rank", "<u4"),
         ("row", "<u4"),
         ("expected", "<u4"),
         ("seen", "<u4"),
         ("cta", "<u4"),
+        ("padding", "<u4"),
         ("timeout_ns", "<u8"),
     ]
 )
-LAUNCH_STATE = np.dtype([("ticket", "<u4"), ("finished", "<u4")])
+LAUNCH_STATE = np.dtype([("ticket", "<u4"), ("finished", "<u4"), ("epoch", "<u4"), ("padding", "<u4")])
+REDUCE_ARGUMENTS = np.dtype(
+    [
+        ("combined", "<u8"),
+        ("weights", "<u8"),
+        ("output", "<u8"),
+        ("words", "<u8"),
+        ("state", "<u8"),
+        ("fault", "<u8"),
+        ("timeout_ns", "<u8"),
+        ("ranks", "<u4"),
+        ("tokens", "<u4"),
+        ("top_k", "<u4"),
+        ("hidden", "<u4"),
+    ]
+)
+_MAPS = ("tokens", "weights1", "activations", "swiglu", "weights2")
+_TABLES = ("destination", "signal", "origin", "ready")
+_POINTERS = (
+    "pulls", "pull_rows", "pool", "arrivals", "sources", "counters", "state", "fault", "lanes", "spans",
+    "timeout_ns",
+)  # fmt: skip
+_NUMBERS = ("hidden", "intermediate", "rank", "pace", "span_capacity", "pull_count", "withheld_row")
+_FIELDS: list[tuple[str, Any]] = [
+    *((name, ("u1", (MAP_BYTES,))) for name in _MAPS),
+    ("scheduler", SCHEDULER_PARAMETERS),
+    *((name, ("<u8", (MAX_RANKS,))) for name in _TABLES),
+    *((name, "<u8") for name in _POINTERS),
+    *((name, "<u4") for name in _NUMBERS),
+]
+#: Without gaps but behind the last field: tensor maps are aligned to 64 bytes.
+_PACKED = np.dtype([(name, *(of if isinstance(of, tuple) else (of,))) for name, of in _FIELDS])
 MOE_ARGUMENTS = np.dtype(
     {
-        "names": [
-            "tokens", "weights1", "activations", "swiglu", "weights2", "scheduler", "destination",
-            "sources", "counters", "state", "fault", "lanes", "spans", "timeout_ns",
-            "hidden", "intermediate", "rank", "pace", "span_capacity", "withheld_row",
-        ],
-        "formats": [
-            *[("u1", (MAP_BYTES,))] * 5, SCHEDULER_PARAMETERS, ("<u8", (MAX_RANKS,)),
-            *["<u8"] * 7, *["<u4"] * 6,
-        ],
-        "offsets": [
-            *(MAP_BYTES * place for place in range(5)), 640, 704,
-            *(768 + 8 * place for place in range(7)), *(824 + 4 * place for place in range(6)),
-        ],
-        "itemsize": 896,
+        "names": list(_PACKED.names or ()),
+        "formats": [_PACKED[name] for name in _PACKED.names or ()],
+        "offsets": [_PACKED.fields[name][1] for name in _PACKED.names or ()] if _PACKED.fields else [],
+        "itemsize": 64 * ceil(_PACKED.itemsize / 64),
     }
-)  # fmt: skip
+)
 NO_ROW = 2**32 - 1
 _PART_ROWS = 64
 _ALIGNMENT = 16
 _CHUNK = 64
 _BF16 = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Dispatch:
+    """From where a launch pulls the tokens that were routed to it.
+
+    Args:
+        origins: of each rank the address of its tokens, ``[its tokens, hidden]`` bf16.
+        ready: of each rank the address of a ``uint32`` that says for how many launches its tokens were there.
+        pulls: ``[pulls]`` of :data:`PULL`; see :class:`~.megamoe.dispatch.RankTables`.
+        pull_rows: ``[rows]`` of ``uint32``, rows of the pool.
+        pull_count: how many pulls there are.
+    """
+
+    origins: tuple[int, ...]
+    ready: tuple[int, ...]
+    pulls: int
+    pull_rows: int
+    pull_count: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +108,9 @@ class MoeTensors:
         sources: ``[pool rows]`` of :data:`ROW_SOURCE`: the rank whose token a row is, and its slot there.
         destinations: of each rank the base of its slots, rows of ``hidden``; in any memory that the GPU can
             store to.
+        signals: of each rank the address of a ``uint32`` of this sender, to which a launch writes how many
+            have ended, behind its rows; empty for launches that signal nothing.
+        dispatch: what fills the pool; None where it is full.
     """
 
     pool: int
@@ -70,6 +118,8 @@ class MoeTensors:
     weights2: int
     sources: int
     destinations: tuple[int, ...]
+    signals: tuple[int, ...] = ()
+    dispatch: Dispatch | None = None
 
     def check(self, shape: MoeShape) -> None:
         """Refuse addresses that do not fit.
@@ -77,10 +127,13 @@ class MoeTensors:
         Raises:
             UsageError: one is missing or misaligned, or there is not one destination a rank.
         """
-        if len(self.destinations) != shape.ranks:
-            raise UsageError(
-                f"{len(self.destinations)} destinations for {shape.ranks} ranks", "give one a rank"
-            )
+        per_rank = {"destinations": self.destinations}
+        per_rank |= {"signals": self.signals} if self.signals else {}
+        if self.dispatch is not None:
+            per_rank |= {"origins": self.dispatch.origins, "ready words": self.dispatch.ready}
+        for name, addresses in per_rank.items():
+            if len(addresses) != shape.ranks:
+                raise UsageError(f"{len(addresses)} {name} for {shape.ranks} ranks", "give one a rank")
         named = {
             "pool": self.pool,
             "weights1": self.weights1,
@@ -133,7 +186,14 @@ def moe_arguments(
         box=(_CHUNK, config.block_n, 1, 1),
     )
     row["destination"][: shape.ranks] = tensors.destinations
-    row["sources"] = tensors.sources
+    row["sources"], row["pool"] = tensors.sources, tensors.pool
+    if tensors.signals:
+        row["signal"][: shape.ranks] = tensors.signals
+    if tensors.dispatch is not None:
+        dispatch = tensors.dispatch
+        row["origin"][: shape.ranks], row["ready"][: shape.ranks] = dispatch.origins, dispatch.ready
+        row["pulls"], row["pull_rows"] = dispatch.pulls, dispatch.pull_rows
+        row["pull_count"] = dispatch.pull_count
     row["hidden"], row["intermediate"] = shape.hidden, shape.intermediate
     row["rank"] = shape.rank
     row["withheld_row"] = NO_ROW

@@ -40,6 +40,8 @@ TIMEOUT_S = 300.0
 #: once.
 PACE = 1.0
 _PACE_STEPS = 64
+#: ``Wait`` of ``kernels/megamoe/arguments.cuh``; the rest is a wait for rows of Combine.
+_LINEAR1, _ARRIVAL, _SOURCE = 1, 2, 3
 _LEAST_BYTES = 16
 #: Of a consumer: its wait for operands, its products, its wait for a slot.
 _SPANS_PER_TILE = 3
@@ -61,6 +63,8 @@ class MegaMoe:
         config: the variant and its schedule.
         tickets: CTAs take the tiles of one order one after the other; else each is dealt its own beforehand,
             as a skeleton's are.
+        dispatch: launches pull the tokens that were routed here; else the pool has them.
+        most_ctas: where several ranks share a GPU, this one's part of its SMs; by default all.
         pace: part of the next mainloop that a tile's stores are spread over; 0 for all at once.
         record_spans: build the variant that records, for every tile, the waits and the mainloop of both
             consumers, and the issue of Linear-2's stores.
@@ -80,6 +84,8 @@ class MegaMoe:
         config: MegaMoeConfig,
         *,
         tickets: bool = False,
+        dispatch: bool = False,
+        most_ctas: int | None = None,
         pace: float = PACE,
         record_spans: bool = False,
         timeout_s: float = TIMEOUT_S,
@@ -89,7 +95,8 @@ class MegaMoe:
         self.shape, self.config = shape, config
         self._pace = round(pace * _PACE_STEPS)
         self._timeout_ns, self._withheld_row = round(timeout_s * NS_PER_S), withheld_row
-        variant = moe_variant(config, tickets=tickets, record_spans=record_spans)
+        self._dispatch = dispatch
+        variant = moe_variant(config, tickets=tickets, dispatch=dispatch, record_spans=record_spans)
         self.compiled: CompiledKernel = cached_kernel(
             variant.source, _ARCHITECTURE, variant.defines, variant.names
         )
@@ -97,7 +104,7 @@ class MegaMoe:
         self._kernel = load_kernels(device, self.compiled)[KERNEL]
         self._shared_bytes = int(variant.defines["SHARED_BYTES"])
         allow_shared_memory(self._kernel, self._shared_bytes, device)
-        sms = int(device.properties.multiprocessor_count)
+        sms = most_ctas or int(device.properties.multiprocessor_count)
         grid = shape.grid(config, sms)
         tiles = grid.rows * (grid.l1_tiles + grid.l2_tiles)
         #: CTAs of a launch: at most one an SM.
@@ -106,6 +113,7 @@ class MegaMoe:
             self._state = _opened(opened, GpuMemory.zeroed(device, LAUNCH_STATE.itemsize))
             self._fault = _opened(opened, GpuMemory.zeroed(device, MOE_FAULT.itemsize))
             self._counters = _opened(opened, GpuMemory.zeroed(device, 4 * max(4, grid.rows)))
+            self._arrivals = _opened(opened, GpuMemory.zeroed(device, 4 * max(4, grid.rows)))
             activation_bytes = 2 * shape.pool_rows(config.block_m) * shape.intermediate
             self._activations = _opened(opened, GpuMemory(device, activation_bytes, device))
             tables = scheduling(shape, config, self.ctas, tickets=tickets).tables()
@@ -118,7 +126,8 @@ class MegaMoe:
             self._recording = None
             if record_spans:
                 rounds = -(-tiles // self.ctas)
-                self._recording = _Recording(device, config, self.ctas, rounds)
+                room = recording_bytes(config, dispatch=dispatch)
+                self._recording = _Recording(device, room, self.ctas, rounds)
                 opened.callback(self._recording.close)
             self._opened = opened.pop_all()
 
@@ -128,11 +137,13 @@ class MegaMoe:
         Raises:
             UsageError: they do not fit the shape.
         """
+        if (tensors.dispatch is not None) != self._dispatch:
+            raise UsageError("this kernel was built with dispatch, or without: the tensors say otherwise")
         arguments = moe_arguments(self.shape, self.config, tensors, self._activations.address)
         row = arguments[0]
         row["scheduler"] = self._scheduler[0]
         row["counters"], row["state"] = self._counters.address, self._state.address
-        row["fault"] = self._fault.address
+        row["fault"], row["arrivals"] = self._fault.address, self._arrivals.address
         row["pace"] = self._pace
         row["timeout_ns"], row["withheld_row"] = self._timeout_ns, self._withheld_row
         if self._recording is not None:
@@ -160,15 +171,19 @@ class MegaMoe:
         """
         fault = np.zeros(1, MOE_FAULT)
         self._fault.read_into(fault, stream)
-        found = fault[0]
-        if found["raised"]:
+        if fault["raised"][0]:
             self._fault.fill_zero(stream)
-            raise DeviceError(
-                f"rank {found['rank']} waited {found['timeout_ns'] / NS_PER_S:g} s for row block "
-                f"{found['row']}: {found['seen']} of its {found['expected']} Linear-1 tiles were stored "
-                f"(CTA {found['cta']})",
-                "what this launch has stored is not whole; run it again",
-            )
+            raise DeviceError(_words(fault[0]), "what this launch has stored is not whole; run it again")
+
+    @property
+    def state(self) -> int:
+        """Address of what says how many launches have ended, for the reduction behind them."""
+        return self._state.address
+
+    @property
+    def fault(self) -> int:
+        """Address where the reduction says which wait of its own ran out."""
+        return self._fault.address
 
     def read_spans(self, stream: Stream) -> SpanTable:
         """Spans of the last launch; waits for the stream. See :func:`~.megamoe.spans.moe_spans`.
@@ -195,8 +210,8 @@ class MegaMoe:
 class _Recording:
     """Buffers that a launch of a recording variant writes its spans to."""
 
-    def __init__(self, device: Device, config: MegaMoeConfig, ctas: int, rounds: int) -> None:
-        fitting = recording_bytes(config) // LANES // RECORD_DTYPE.itemsize
+    def __init__(self, device: Device, room_bytes: int, ctas: int, rounds: int) -> None:
+        fitting = room_bytes // LANES // RECORD_DTYPE.itemsize
         # Tickets may give one CTA more tiles than another.
         self.capacity = min(fitting, 2 * _SPANS_PER_TILE * rounds)
         self._lanes = ctas * LANES
@@ -213,6 +228,20 @@ class _Recording:
     def close(self) -> None:
         self.lanes.close()
         self.spans.close()
+
+
+def _words(fault: np.void) -> str:
+    waited = f"waited {fault['timeout_ns'] / NS_PER_S:g} s for"
+    rank, row, expected, seen = (int(fault[name]) for name in ("rank", "row", "expected", "seen"))
+    cta = f"(CTA {fault['cta']})"
+    if fault["wait"] == _LINEAR1:
+        return (
+            f"rank {rank} {waited} row block {row}: {seen} of its {expected} Linear-1 tiles were stored {cta}"
+        )
+    if fault["wait"] == _ARRIVAL:
+        return f"rank {rank} {waited} row block {row}: {seen} of its {expected} tokens had come {cta}"
+    what = "tokens" if fault["wait"] == _SOURCE else "rows"
+    return f"the {what} of rank {rank} did not come: {waited} launch {expected}, seen {seen} {cta}"
 
 
 def scheduling(shape: MoeShape, config: MegaMoeConfig, ctas: int, *, tickets: bool) -> MoeScheduling:

@@ -21,6 +21,8 @@ _WARP_THREADS = 32
 _WORD_BYTES = 4
 _ELEMENT_BYTES = 2
 _PIPELINE_BYTES = 1024
+#: Of tokens on their way from a rank to the pool.
+_PIECES_BYTES = 4 * 2048
 _LEAST_STAGES, _MOST_STAGES = 2, 8
 _BUILT: dict[str, tuple[int, ...]] = {
     "block_m": (64, 128),
@@ -31,17 +33,20 @@ _BUILT: dict[str, tuple[int, ...]] = {
 _FLAVOUR_MACRO: dict[StoreFlavour, int] = {"st.v4": 0, "tma": 1}
 
 
-def moe_variant(config: MegaMoeConfig, *, tickets: bool = False, record_spans: bool = False) -> KernelVariant:
+def moe_variant(
+    config: MegaMoeConfig, *, tickets: bool = False, dispatch: bool = False, record_spans: bool = False
+) -> KernelVariant:
     """The kernel of a config. The schedule is an argument of its launches, so it makes no difference here.
 
     Args:
         tickets: CTAs take the tiles of one order one after the other; else each has its own beforehand.
+        dispatch: it pulls the tokens that were routed to it.
 
     Raises:
         UsageError: the kernel has no such variant; says which knob is out of range.
     """
-    _check(config)
-    shared = SHARED_BYTES_LIMIT if record_spans else shared_bytes(config)
+    _check(config, dispatch)
+    shared = SHARED_BYTES_LIMIT if record_spans else shared_bytes(config, dispatch=dispatch)
     return KernelVariant(
         MEGAMOE_SOURCE,
         (KERNEL,),
@@ -52,27 +57,29 @@ def moe_variant(config: MegaMoeConfig, *, tickets: bool = False, record_spans: b
             "STAGING_SLOTS": config.staging_depth,
             "STORE_FLAVOUR": _FLAVOUR_MACRO[config.store_flavour],
             "TICKETS": int(tickets),
+            "DISPATCH": int(dispatch),
             "RECORD_SPANS": int(record_spans),
             "SHARED_BYTES": shared,
         },
     )
 
 
-def shared_bytes(config: MegaMoeConfig) -> int:
+def shared_bytes(config: MegaMoeConfig, *, dispatch: bool = False) -> int:
     """Dynamic shared memory of a launch, without staged spans."""
     stage = (config.block_m + config.block_n) * config.block_k * _ELEMENT_BYTES
     columns = config.block_n // 2 if config.block_m == _PART_ROWS else config.block_n
     slot = _PART_ROWS * (columns * _ELEMENT_BYTES + 16)
-    return config.pipeline_stages * stage + _CONSUMERS * config.staging_depth * slot + _PIPELINE_BYTES
+    buffers = config.pipeline_stages * stage + _CONSUMERS * config.staging_depth * slot
+    return buffers + _PIPELINE_BYTES + (_PIECES_BYTES if dispatch else 0)
 
 
-def recording_bytes(config: MegaMoeConfig) -> int:
+def recording_bytes(config: MegaMoeConfig, *, dispatch: bool = False) -> int:
     """Shared memory left for staged spans."""
     words = _CONSUMERS * _WARP_THREADS * _WORD_BYTES
-    return SHARED_BYTES_LIMIT - shared_bytes(config) - LANES * LANE_BYTES - words
+    return SHARED_BYTES_LIMIT - shared_bytes(config, dispatch=dispatch) - LANES * LANE_BYTES - words
 
 
-def _check(config: MegaMoeConfig) -> None:
+def _check(config: MegaMoeConfig, dispatch: bool) -> None:
     for knob, built in _BUILT.items():
         value = getattr(config, knob)
         if value not in built:
@@ -94,7 +101,7 @@ def _check(config: MegaMoeConfig) -> None:
         raise UsageError(
             f"the MoE kernel has no placement '{config.schedule.placement}'", "choose placement 'even'"
         )
-    needed = shared_bytes(config)
+    needed = shared_bytes(config, dispatch=dispatch)
     if needed > SHARED_BYTES_LIMIT:
         raise UsageError(
             f"config {config.label} needs {needed:,} bytes of shared memory, of {SHARED_BYTES_LIMIT:,}",
