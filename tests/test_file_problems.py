@@ -70,6 +70,14 @@ def test_of_a_platform(tmp_path: Path) -> None:
     assert "issue[0].ns = 'long': should be a valid number" in issue
 
 
+@pytest.mark.parametrize("size", [1e300, 1e-300])
+def test_of_numbers_whose_products_are_none(tmp_path: Path, size: float) -> None:
+    keys = json.loads(json.dumps(PLATFORM))
+    keys["issue"][0]["ns"] = size
+    (issue,) = problems(lambda path: load_platform(str(path)), tmp_path / "mine.toml", keys)
+    assert f"issue[0].ns = {size}: should be 0, or of a size from 1e-60 to 1e60" in issue
+
+
 def test_of_a_platform_that_no_calibration_writes(tmp_path: Path) -> None:
     keys = json.loads(json.dumps(PLATFORM))
     keys["drain"]["ci95"] = [1.0, 2.0]

@@ -151,6 +151,33 @@ def test_headers_of_several_workloads_go_together(
 
 
 @pytest.mark.parametrize("compiler", COMPILERS)
+def test_headers_of_workloads_named_like_keywords_compile(
+    compiler: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XSTAGE_CACHE_DIR", str(tmp_path / "cache"))
+    names = (
+        "class",
+        "int",
+        "linux",
+        "unix",
+        "errno",
+        "namespace",
+        "co_await",
+        "xor_eq",
+        "3d",
+        "std",
+        "a/int",
+    )
+    for number, name in enumerate(names):
+        named = changed(tuned(WAN), workload={"name": name})
+        (tmp_path / f"{number}.h").write_text(to_header(named))
+    program = "#include <cerrno>\n" if compiler != "nvrtc" else ""
+    program += "".join(f'#include "{number}.h"\n' for number in range(len(names)))
+    program += "static_assert(xstage_tuned::class_::kTokens == xstage_tuned::a_int::kTokens);\n"
+    assert complaints(compiler, program, tmp_path) == ""
+
+
+@pytest.mark.parametrize("compiler", COMPILERS)
 def test_headers_of_one_workload_with_other_keys_or_platforms_go_together(
     compiler: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -22,6 +22,7 @@ from random import Random
 from xstage_tune import cli
 from xstage_tune.base import interrupts, progress
 from xstage_tune.base.errors import ExitCode, XStageError
+from xstage_tune.base.text import printable
 
 #: Of processor time, on one input; and of waiting for anything.
 MOST_SECONDS = 5.0
@@ -74,7 +75,7 @@ def run_input(target: Target, seed: int, number: int, tally: Tally) -> None:
         except XStageError as error:
             tally.refused += 1
             lines = (error.message, error.hint, *error.others)
-            if not all(map(str.isprintable, lines)):
+            if any(printable(line) != line for line in lines):
                 finding = f"an error that is no printable line\n{lines}"
             elif error.exit_code is ExitCode.INTERNAL:
                 finding = f"an internal error\n{error.message}"
@@ -118,7 +119,7 @@ def command(*arguments: str) -> tuple[int, str, str]:
         stream.flush()
         texts.append(stream.buffer.getvalue().decode())  # type: ignore[attr-defined]
     for text in texts:
-        if any((ord(one) < 32 and one not in "\n\t") or 127 <= ord(one) < 160 for one in text):
+        if any(printable(line) != line for line in text.split("\n")):
             raise BrokenError(f"a control character reaches the terminal of {arguments}")
     if code not in (*range(ExitCode.INTERNAL), ExitCode.INTERRUPTED) or interrupts.asked_to_stop():
         raise BrokenError(f"exit {code} of {arguments}: {texts[1]}")

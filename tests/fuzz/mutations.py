@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
+from contextlib import suppress
 from random import Random
 from typing import Any
 
@@ -86,10 +87,13 @@ def mutated_bytes(random: Random, data: bytes) -> bytes:
 
 def _places(keys: Any) -> Iterator[tuple[Any, Any]]:
     """Every dictionary or list with each of its keys."""
-    entries = keys.items() if isinstance(keys, dict) else enumerate(keys) if isinstance(keys, list) else ()
-    for key, value in entries:
-        yield keys, key
-        yield from _places(value)
+    rest = [keys]
+    while rest:
+        holder = rest.pop()
+        for key in list(holder) if isinstance(holder, dict) else range(len(holder)):
+            yield holder, key
+            if isinstance(holder[key], dict | list):
+                rest.append(holder[key])
 
 
 def _change(random: Random, holder: Any, key: Any, plain: bool) -> None:
@@ -103,12 +107,11 @@ def _change(random: Random, holder: Any, key: Any, plain: bool) -> None:
         case 2 if isinstance(value, list) and value:
             holder[key] = value * random.choice((2, 30, 1000)) if len(value) < 100 else value[:1]
         case 3 if number:
-            try:
+            with suppress(OverflowError):
                 holder[key] = type(value)(value * random.choice((-1, 0, 0.5, 2, 10, 1e3, 1e9, 1e-9, 1e300)))
-            except OverflowError:
-                holder[key] = 2**40
         case 4 if number:
-            holder[key] = value + random.choice((-1, 1, 1e-9, 0.5))
+            with suppress(OverflowError):
+                holder[key] = value + random.choice((-1, 1, 1e-9, 0.5))
         case 5:
             for _ in range(random.choice((3, 40, 60 if plain else 300))):
                 value = {"a": value} if random.random() < 0.5 else [value]

@@ -117,7 +117,9 @@ def bundles(random: Random, folder: Path) -> None:
         else:
             path.write_bytes(mutated_bytes(random, write(sealed(keys)).encode()))
     bundle = load_bundle(folder)
-    if not meant:
+    if not meant and b"sha256 = " in (folder / f"0{suffix}").read_bytes().replace(
+        b'"sha256": ', b"sha256 = "
+    ):
         for export in bundle.exports:
             if export.keys() not in exports:
                 raise BrokenError("an export that was changed is taken for whole")

@@ -29,8 +29,15 @@ def _of_64_bits(value: int) -> int:
     return value
 
 
+def _of_some_size(value: float) -> float:
+    """Products and ratios of a few such numbers are numbers."""
+    if value and not 1e-60 <= abs(value) <= 1e60:
+        raise ValueError("should be 0, or of a size from 1e-60 to 1e60")
+    return value
+
+
 # Strict numbers: a number in quotes or a boolean is a mistake in a profile, not a spelling of it.
-Finite = Annotated[float, Field(strict=True, allow_inf_nan=False)]
+Finite = Annotated[float, Field(strict=True, allow_inf_nan=False), AfterValidator(_of_some_size)]
 Positive = Annotated[Finite, Field(gt=0)]
 NonNegative = Annotated[Finite, Field(ge=0)]
 Fraction = Annotated[Finite, Field(gt=0, le=1)]

@@ -6,6 +6,8 @@ import re
 import sys
 from collections.abc import Iterable
 
+from xstage_tune.base.text import printable
+
 #: What stands where a password stood.
 HIDDEN = "***"
 
@@ -24,8 +26,11 @@ def redacted(text: str) -> str:
 
 
 def redacted_arguments(arguments: Iterable[str]) -> tuple[str, ...]:
-    """A command line without passwords, each argument on its own: one may hold spaces."""
-    return tuple(redacted(_IN_URL_ARGUMENT.sub(rf"\g<1>:{HIDDEN}@", one)) for one in arguments)
+    """A command line without passwords, each argument on its own: one may hold spaces.
+
+    All of it is text that prints: the name of a file may have any bytes.
+    """
+    return tuple(printable(redacted(_IN_URL_ARGUMENT.sub(rf"\g<1>:{HIDDEN}@", one))) for one in arguments)
 
 
 def command_line() -> tuple[str, ...]:

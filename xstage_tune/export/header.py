@@ -8,8 +8,21 @@ from collections.abc import Iterator
 
 from xstage_tune.base.json_output import to_json
 from xstage_tune.base.number_format import duration
+from xstage_tune.base.text import printable
 from xstage_tune.export.record import TunedConfig
 from xstage_tune.families.binding import family_of_config
+
+#: Of C++23, and what compilers define in lower case.
+_TAKEN = re.compile(
+    r"(?:alignas|alignof|and|and_eq|asm|auto|bitand|bitor|bool|break|case|catch|char|char8_t|char16_t"
+    r"|char32_t|class|compl|concept|const|consteval|constexpr|constinit|const_cast|continue|co_await"
+    r"|co_return|co_yield|decltype|default|delete|do|double|dynamic_cast|else|enum|explicit|export|extern"
+    r"|false|float|for|friend|goto|if|inline|int|long|mutable|namespace|new|noexcept|not|not_eq|nullptr"
+    r"|operator|or|or_eq|private|protected|public|register|reinterpret_cast|requires|return|short|signed"
+    r"|sizeof|static|static_assert|static_cast|struct|switch|template|this|thread_local|throw|true|try"
+    r"|typedef|typeid|typename|union|unsigned|using|virtual|void|volatile|wchar_t|while|xor|xor_eq|errno"
+    r"|linux|unix)"
+)
 
 
 def to_header(tuned: TunedConfig) -> str:
@@ -74,7 +87,7 @@ def _quoted(text: str) -> str:
 
 def _one_line(text: str) -> str:
     """``text`` without what would end a line comment, or carry it on to the next line."""
-    return " ".join(text.replace("\\", "/").split())
+    return " ".join(printable(text.replace("\\", "/")).replace("\\", "/").split())
 
 
 def _constants(tuned: TunedConfig) -> Iterator[str]:
@@ -103,6 +116,6 @@ def _pascal(key: str) -> str:
 
 
 def _identifier(text: str) -> str:
-    """``clamped-lag`` as ``clamped_lag``; never a number first."""
-    name = re.sub(r"\W", "_", text)
-    return f"_{name}" if name[0].isdigit() else name
+    """``clamped-lag`` as ``clamped_lag``; never a number first, and ``class_`` for a word that is taken."""
+    name = re.sub(r"\W", "_", text, flags=re.ASCII)
+    return f"_{name}" if name[0].isdigit() else f"{name}_" if _TAKEN.fullmatch(name) else name
