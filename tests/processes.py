@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
+from typing import NamedTuple
 
+from xstage_tune import cli
 from xstage_tune.base.errors import UsageError
 from xstage_tune.store.facade import Store
 
@@ -24,6 +28,40 @@ def start(module: str, *arguments: str, **environment: str) -> subprocess.Popen[
         stderr=subprocess.PIPE,
         text=True,
     )
+
+
+_WARM = multiprocessing.get_context("forkserver")
+_WARM.set_forkserver_preload(["tests.warm"])
+
+
+class WarmCommand(NamedTuple):
+    """A command that runs, and the files of what it writes."""
+
+    process: ForkServerProcess
+    stdout: Path
+    stderr: Path
+
+
+def start_warm(folder: Path, *arguments: str) -> WarmCommand:
+    """``xstage-tune arguments`` in a process that has everything imported, so that it is soon at work.
+
+    The first one of a test run waits until that is done.
+    """
+    stdout, stderr = (folder / f"{time.monotonic_ns()}.{name}" for name in ("stdout", "stderr"))
+    process = _WARM.Process(target=_run_warm, args=(arguments, dict(os.environ), stdout, stderr))
+    process.start()
+    while not stderr.exists() and process.is_alive():
+        time.sleep(0.001)
+    return WarmCommand(process, stdout, stderr)
+
+
+def _run_warm(arguments: tuple[str, ...], environment: dict[str, str], stdout: Path, stderr: Path) -> None:
+    os.environ.clear()
+    os.environ.update(environment)
+    for number, file in ((1, stdout), (2, stderr)):
+        os.dup2(os.open(file, os.O_WRONLY | os.O_CREAT), number)
+    sys.argv = ["xstage-tune", *arguments]
+    cli.entry()
 
 
 def wait_for_launches(store: Path, count: int) -> None:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.processes import start
+from tests.processes import start_warm
 from xstage_tune.base.interrupts import held_back
 from xstage_tune.store.facade import Store
 
@@ -23,7 +23,7 @@ TRIES = 6
 SEARCH = (
     "search",
     "--workload",
-    "megamoe/deepseek-v4-flash",
+    "fa-a2a/paper",
     "--trials",
     "60",
     "--tolerance",
@@ -54,20 +54,20 @@ class Ended(NamedTuple):
 
 
 def run(*command: str, store: Path, stop_after_s: float | None = None) -> Ended:
-    """Run a command in a process of its own, and interrupt it if that is asked for."""
+    """Run a command in a process of its own, and interrupt it if that is asked for.
+
+    What it imports it has: else most interrupts would come before it is at work.
+    """
+    started = start_warm(store.parent, *command, "--format", "json", "--store", str(store))
     began = time.monotonic()
-    process = start("xstage_tune", *command, "--format", "json", "--store", str(store))
     if stop_after_s is not None:
-        time.sleep(stop_after_s)
-        process.send_signal(signal.SIGINT)
-    stdout, stderr = process.communicate(timeout=120)
-    return Ended(process.returncode, stdout, stderr, time.monotonic() - began)
-
-
-def compile_simulator() -> None:
-    """That takes long where it was not done yet, so it must not be part of what a command takes."""
-    _, stderr = start("tests.simulator.compile").communicate(timeout=120)
-    assert "Traceback" not in stderr, stderr
+        started.process.join(stop_after_s)
+        if started.process.is_alive():
+            os.kill(started.process.pid or 0, signal.SIGINT)
+    started.process.join(120)
+    code = started.process.exitcode
+    assert code is not None
+    return Ended(code, started.stdout.read_text(), started.stderr.read_text(), time.monotonic() - began)
 
 
 def stops_s(whole: Ended, seed: int) -> list[float]:
@@ -84,7 +84,6 @@ def assert_interrupted(ended: Ended) -> None:
 
 
 def test_a_search_that_is_stopped_again_and_again_comes_to_the_same_result(tmp_path: Path) -> None:
-    compile_simulator()
     whole = run(*SEARCH, store=tmp_path / "whole.db")
     file = tmp_path / "stopped.db"
     resume: tuple[str, ...] = ()
@@ -107,7 +106,6 @@ def test_a_search_that_is_stopped_again_and_again_comes_to_the_same_result(tmp_p
 
 
 def test_an_emulation_that_is_stopped_keeps_its_launches(tmp_path: Path) -> None:
-    compile_simulator()
     whole = run(*EMULATE, store=tmp_path / "whole.db")
     assert whole.code == 0
     for number, stop_s in enumerate(stops_s(whole, seed=2)):
