@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tests.configs.cases import BLACKWELL, attention, moe
+from tests.once import made_once
 from tests.search.cases import (
     CountingSimulator,
     TableDevice,
@@ -42,10 +43,14 @@ def search(device: Device, space: Space = SPACE, **changes: object) -> SearchRes
 
 
 @pytest.fixture(scope="module")
-def simulated_ns() -> dict[KernelConfig, float]:
+def simulated_ns(tmp_path_factory: pytest.TempPathFactory) -> dict[KernelConfig, float]:
     """Every config of the space, simulated."""
-    device = SimulatedKernels(BLACKWELL)
-    return {config: device.run_kernel(drained(), config, 1).latency_ns[0] for config in SPACE.configs}
+    with made_once(tmp_path_factory, "simulated-space") as folder:
+        file = folder / "latencies.npy"
+        if not file.exists():
+            device = SimulatedKernels(BLACKWELL)
+            np.save(file, [device.run_kernel(drained(), one, 1).latency_ns[0] for one in SPACE.configs])
+    return dict(zip(SPACE.configs, np.load(file).tolist(), strict=True))
 
 
 @pytest.mark.parametrize(("sampler", "seed"), [("tpe", 0), ("random", 1)])
