@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -218,6 +219,15 @@ def test_every_file_is_recorded_with_its_hash_and_is_the_same_again(
     rows = store.studies.exports(journal.study_id)
     assert [(row.format, row.path) for row in rows] == [(form, str(path)) for path in paths]
     assert {row.sha256 for row in rows} == {hashlib.sha256(paths[0].read_bytes()).hexdigest()}
+
+
+def test_a_file_may_have_a_name_that_is_no_text(run_cli: RunCli, store: Store, tmp_path: Path) -> None:
+    searched(store)
+    file = tmp_path / os.fsdecode(b"a\xffb.json")
+    result = run_cli("export", "-o", str(file))
+    assert result.exit_code == 0
+    assert "a\\xffb.json: " in result.stdout
+    assert xstage_tune.load_bundle(file).exports
 
 
 def test_an_existing_file_is_kept_unless_forced(run_cli: RunCli, store: Store, tmp_path: Path) -> None:

@@ -49,16 +49,15 @@ def _tell(tallies: dict[str, Tally], seed: int) -> None:
     for name, tally in tallies.items():
         print(
             f"{name:<11}{tally.inputs:>8,} inputs, {tally.refused:>7,} refused, "
-            f"{len(tally.findings)} findings, slowest {tally.slowest_s:.2f} s (input {tally.slowest})"
+            f"{len(tally.findings)} findings; slowest {tally.slowest_s:.2f} s (input {tally.slowest}), "
+            f"most memory {tally.most_bytes / 1e6:.0f} MB (input {tally.most})"
         )
         for kind, count in tally.by_kind().items():
             number, text = next(one for one in tally.findings if one[1].splitlines()[0] == kind)
             print(f"  {count} times: {kind}: --only {name} --seed {seed} --input {number}")
             print("".join(f"    {line}\n" for line in text.splitlines()[-30:]), end="")
-    inputs, peak = (
-        sum(one.inputs for one in tallies.values()),
-        max(one.peak_bytes for one in tallies.values()),
-    )
+    inputs = sum(tally.inputs for tally in tallies.values())
+    peak = max(tally.peak_bytes for tally in tallies.values())
     print(f"{inputs:,} inputs, peak {peak / 1e6:.0f} MB")
 
 

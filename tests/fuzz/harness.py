@@ -46,12 +46,19 @@ class BrokenError(AssertionError):
 
 @dataclass
 class Tally:
-    """What came of the inputs of one target."""
+    """What came of the inputs of one target.
+
+    Args:
+        peak_bytes: the most that the process held.
+        most_bytes, most: the most that an input took beyond what was held before it, and which.
+    """
 
     inputs: int = 0
     refused: int = 0
     findings: list[tuple[int, str]] = field(default_factory=list)
     peak_bytes: int = 0
+    most_bytes: int = 0
+    most: int = 0
     slowest_s: float = 0.0
     slowest: int = 0
 
@@ -86,6 +93,8 @@ def run_input(target: Target, seed: int, number: int, tally: Tally) -> None:
             finding = f"{type(error).__name__} at {place}\n{''.join(traceback.format_exception(error))}"
     peak = memory_bytes("VmHWM")
     tally.peak_bytes = max(tally.peak_bytes, peak)
+    if peak - held > tally.most_bytes:
+        tally.most_bytes, tally.most = peak - held, number
     if peak - held > MOST_BYTES:
         finding = finding or f"memory over {MOST_BYTES / 1e6:.0f} MB\n{(peak - held) / 1e6:.0f} MB"
     seconds = time.process_time() - begun

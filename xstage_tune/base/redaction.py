@@ -11,9 +11,8 @@ from xstage_tune.base.text import printable
 #: What stands where a password stood.
 HIDDEN = "***"
 
-# To the last @: a password may hold one, and hiding too much is no harm.
-_IN_URL = re.compile(r"([a-z][a-z0-9+.-]*://[^\s/?#:@]*):\S*@", re.IGNORECASE)
-_IN_URL_ARGUMENT = re.compile(_IN_URL.pattern.replace(r"\S", "."), re.IGNORECASE | re.DOTALL)
+#: Up to the password of a URL; its last @ ends that: it may hold one, and hiding too much is no harm.
+_BEFORE_PASSWORD = re.compile(r"://[^\s/?#:@]*+:")
 #: ``password=...`` and ``sslpassword=...``, as PostgreSQL takes them in a URL and in a connection string.
 _BY_NAME = re.compile(r"\b(\w*(?:password|secret)=)('(?:[^'\\]|\\.)*'|[^\s&]*)", re.IGNORECASE)
 
@@ -22,7 +21,16 @@ def redacted(text: str) -> str:
     """A text without the passwords in it: those of URLs, and what ``password=`` names."""
     if "://" not in text and "=" not in text:
         return text
-    return _BY_NAME.sub(rf"\g<1>{HIDDEN}", _IN_URL.sub(rf"\g<1>:{HIDDEN}@", text))
+    without = re.sub(r"\S+", lambda word: _without_password(word[0]), text)
+    return _BY_NAME.sub(rf"\g<1>{HIDDEN}", without)
+
+
+def _without_password(url: str) -> str:
+    """A text without the password of the first URL in it."""
+    before, end = _BEFORE_PASSWORD.search(url), url.rfind("@")
+    if before is None or end < before.end():
+        return url
+    return f"{url[: before.end()]}{HIDDEN}{url[end:]}"
 
 
 def redacted_arguments(arguments: Iterable[str]) -> tuple[str, ...]:
@@ -30,7 +38,7 @@ def redacted_arguments(arguments: Iterable[str]) -> tuple[str, ...]:
 
     All of it is text that prints: the name of a file may have any bytes.
     """
-    return tuple(printable(redacted(_IN_URL_ARGUMENT.sub(rf"\g<1>:{HIDDEN}@", one))) for one in arguments)
+    return tuple(printable(redacted(_without_password(one))) for one in arguments)
 
 
 def command_line() -> tuple[str, ...]:

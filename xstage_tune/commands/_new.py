@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from xstage_tune.base.errors import UsageError
+from xstage_tune.base.text import printable
 from xstage_tune.commands._runs import notify
 from xstage_tune.commands._targets import check_target
 
@@ -54,7 +55,7 @@ def found_by(name: str) -> str:
 
 def show_written(path: Path, next_command: str) -> None:
     """Say where the template is, on stdout, and what to do with it, on stderr."""
-    print(path)
+    print(printable(str(path)))
     notify(f"change its values, then: {next_command}")
 
 

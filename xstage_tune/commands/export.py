@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from xstage_tune.base.errors import UsageError
+from xstage_tune.base.text import printable
 from xstage_tune.commands._completion import study_ids
 from xstage_tune.commands._next_steps import after_export
 from xstage_tune.commands._options import StoreOption
@@ -82,7 +83,7 @@ def _export_study(
     tuned = export_study(store, study, to, output, platform=platform, force=force, unfinished=unfinished)
     objective = tuned.objective
     result_console().print(
-        f"{output}: {tuned.workload.name} on {tuned.platform.name}, {objective.quantity} "
+        f"{printable(str(output))}: {tuned.workload.name} on {tuned.platform.name}, {objective.quantity} "
         f"{duration(objective.ns)} {objective.basis} on {objective.device}, "
         f"default {duration(objective.default_ns)}, bound {duration(objective.bound_ns)}"
     )
@@ -100,7 +101,7 @@ def _export_suite(
 
     written = export_suite(store, suite, to, output, force=force, unfinished=unfinished)
     marked = sum(tuned.objective.unfinished is not None for tuned in written.exports.values())
-    print(f"{output}: {len(written.exports)} files of suite {written.suite}")
+    print(f"{printable(str(output))}: {len(written.exports)} files of suite {written.suite}")
     if marked:
         notify(f"{marked} of them are of unfinished studies, and say so")
     if written.left_out:

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from xstage_tune.base.text import printable
 from xstage_tune.commands._options import StoreOption
 from xstage_tune.commands._targets import (
     ForceOption,
@@ -49,4 +50,4 @@ def report(
             assert study is not None
             text = study_page(opened, study, platform, unfinished=unfinished)
     write_text(output, text, force=force)
-    print(output)
+    print(printable(str(output)))

@@ -9,6 +9,7 @@ import typer
 
 from xstage_tune.base.errors import UsageError
 from xstage_tune.base.limits import EVENTS, LAUNCH
+from xstage_tune.base.text import printable
 from xstage_tune.commands._options import StoreOption, number
 from xstage_tune.commands._runs import notify
 from xstage_tune.commands._targets import (
@@ -58,7 +59,7 @@ def trace(
         summary = write_trace(output, launches, most_spans=max_events, about=about, force=force)
     if summary.spans_left_out:
         notify(_left_out(summary))
-    print(output)
+    print(printable(str(output)))
 
 
 def _left_out(summary: TraceSummary) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from xstage_tune.base.errors import UsageError
 from xstage_tune.base.files import refuse_existing, write_text
+from xstage_tune.base.text import printable
 from xstage_tune.export.default_terms import default_terms
 from xstage_tune.export.formats import render
 from xstage_tune.export.history import History, TrialRecord
@@ -134,7 +135,7 @@ def _write(
     write_text(path, text, force=force)
     if not store.read_only:
         sha256 = hashlib.sha256(text.encode()).hexdigest()
-        store.studies.add_export(study.id, format=to, path=str(path.resolve()), sha256=sha256)
+        store.studies.add_export(study.id, format=to, path=printable(str(path.resolve())), sha256=sha256)
 
 
 def study_history(
