@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import doctest
+import hashlib
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +18,7 @@ import pytest
 import typer.main
 
 from tests.docs.blocks import ROOT, Block, blocks, code_spans, pages
+from tests.once import made_once
 from xstage_tune.base.user_folders import cache_folder
 from xstage_tune.commands._app import app
 
@@ -30,21 +34,84 @@ def does_something(block: Block) -> bool:
 
 
 @pytest.mark.parametrize("name", [name for name in PAGES if any(map(does_something, blocks(PAGES[name])))])
-def test_a_page_runs_from_top_to_bottom_and_prints_what_it_shows(name: str, tmp_path: Path) -> None:
-    here = tmp_path / "work"
-    here.mkdir()
-    environment = fresh_environment(tmp_path)
+def test_a_page_runs_from_top_to_bottom_and_prints_what_it_shows(
+    name: str, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    user = NewUser(tmp_path / "home", tmp_path_factory)
     for block in filter(does_something, blocks(PAGES[name])):
         where = f"{name}:{block.line}"
         if block.file is not None:
-            (here / block.file).write_text(block.text, encoding="utf-8")
+            user.write(block.file, block.text)
         elif block.language == "python":
-            assert run([sys.executable, "-c", block.text], here, environment, where) is not None
+            user.run(python(block), where)
         else:
             for command, shown in block.commands():
-                printed = run(["bash", "-c", command], here, environment, where)
+                printed = user.run(shell(command), where)
                 if shown:
                     assert_shown(shown, printed, f"{where}: {command}")
+
+
+def python(block: Block) -> list[str]:
+    return [sys.executable, "-c", block.text]
+
+
+def shell(command: str) -> list[str]:
+    return ["bash", "-c", command]
+
+
+def of_several_pages() -> set[str]:
+    """Commands and programs that more than one page has."""
+    count: Counter[str] = Counter()
+    for page in PAGES.values():
+        found = list(filter(does_something, blocks(page)))
+        consoles = [block.commands() for block in found if block.language == "console"]
+        typed = {command for commands in consoles for command, _ in commands}
+        count.update(typed | {block.text for block in found if block.language == "python"})
+    return {text for text, pages_with_it in count.items() if pages_with_it > 1}
+
+
+OF_SEVERAL_PAGES = of_several_pages()
+
+
+class NewUser:
+    """Does what a page says, in folders in which nothing was done before.
+
+    What several pages have the same user do in the same folders is done once: each gets what that printed,
+    and a copy of the folders that it left.
+    """
+
+    def __init__(self, home: Path, factory: pytest.TempPathFactory) -> None:
+        self._home, self._factory = home, factory
+        (home / "work").mkdir(parents=True)
+        #: Names what was done that left something; None where no other page does the same.
+        self._done: str | None = ""
+
+    def write(self, name: str, text: str) -> None:
+        (self._home / "work" / name).write_text(text, encoding="utf-8")
+        self._done = None
+
+    def run(self, command: list[str], where: str) -> str:
+        """What the command prints on stdout."""
+        if self._done is None or command[-1] not in OF_SEVERAL_PAGES:
+            before = self._files()
+            printed = run(command, self._home, where)
+            if self._files() != before:
+                self._done = None
+            return printed
+        self._done = hashlib.sha256(f"{self._done}\n{command[-1]}".encode()).hexdigest()
+        with made_once(self._factory, self._done) as shared:
+            home, output = shared / "home", shared / "output"
+            if not output.exists():
+                shutil.rmtree(home, ignore_errors=True)  # of one that failed
+                shutil.copytree(self._home, home)
+                output.write_text(run(command, home, where), encoding="utf-8")
+        shutil.rmtree(self._home)
+        shutil.copytree(home, self._home)
+        return output.read_text(encoding="utf-8")
+
+    def _files(self) -> dict[Path, int]:
+        """When each was written."""
+        return {path: path.stat().st_mtime_ns for path in self._home.rglob("*")}
 
 
 def fresh_environment(home: Path) -> dict[str, str]:
@@ -58,9 +125,12 @@ def fresh_environment(home: Path) -> dict[str, str]:
     }
 
 
-def run(command: list[str], here: Path, environment: dict[str, str], where: str) -> str:
-    """What the command prints on stdout; it must end well."""
-    ended = subprocess.run(command, cwd=here, env=environment, capture_output=True, text=True, check=False)
+def run(command: list[str], home: Path, where: str) -> str:
+    """What the command of a user prints on stdout; it must end well."""
+    environment = fresh_environment(home)
+    ended = subprocess.run(
+        command, cwd=home / "work", env=environment, capture_output=True, text=True, check=False
+    )
     assert ended.returncode == 0, f"{where}: {command[-1]}\n{ended.stderr}"
     return ended.stdout
 
