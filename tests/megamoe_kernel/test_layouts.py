@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from tests.attention_a2a.test_layouts import layout_checks
-from xstage_tune.cuda.attention_variants import SHARED_BYTES_LIMIT
 from xstage_tune.cuda.compiler import KernelCompileError, compile_kernel
 from xstage_tune.cuda.moe_arguments import (
     LAUNCH_STATE,
@@ -19,8 +18,9 @@ from xstage_tune.cuda.moe_arguments import (
     ROW_SOURCE,
 )
 from xstage_tune.cuda.moe_buffers import FILL_ARGUMENTS, FILL_KERNEL
-from xstage_tune.cuda.moe_variants import KERNEL, SHIPPED, moe_variant, recording_bytes, shared_bytes
+from xstage_tune.cuda.moe_variants import KERNEL, SHIPPED, moe_variant, recording_bytes
 from xstage_tune.cuda.sources import MEGAMOE_SOURCE, kernels_root
+from xstage_tune.families.megamoe.built import SHARED_BYTES_LIMIT, shared_bytes
 
 
 @pytest.fixture

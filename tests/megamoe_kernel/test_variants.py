@@ -9,13 +9,16 @@ import pytest
 from xstage_tune.base.errors import UsageError
 from xstage_tune.cuda.cache import cached_kernel
 from xstage_tune.cuda.moe_reduce import REDUCE, REDUCE_KERNEL
-from xstage_tune.cuda.moe_variants import KERNEL, SHIPPED, moe_variant, shared_bytes
-from xstage_tune.families.binding import check_config
+from xstage_tune.cuda.moe_variants import KERNEL, SHIPPED, moe_variant
+from xstage_tune.families.binding import bind, check_config
+from xstage_tune.families.megamoe.built import shared_bytes, unbuilt
 from xstage_tune.families.megamoe.config import MegaMoeConfig, Schedule
 from xstage_tune.families.workload_files import load_workload
 from xstage_tune.platforms.loader import load_platform
+from xstage_tune.search.space import default_axes, violations_of
 
 WIDE = SHIPPED[0]
+LAYER = "megamoe/deepseek-v4-flash"
 
 
 @pytest.fixture(autouse=True)
@@ -40,7 +43,7 @@ def test_shipped_variant_neither_spills_nor_serialises_its_products(
 
 @pytest.mark.parametrize("config", SHIPPED, ids=lambda config: config.label)
 def test_the_search_knows_that_shipped_variants_fit(config: MegaMoeConfig) -> None:
-    layer = load_workload("megamoe/deepseek-v4-flash", ["precision=bf16"])
+    layer = load_workload(LAYER, ["precision=bf16"])
     assert check_config(config, layer, load_platform("h200-host")).violations == ()
 
 
@@ -58,7 +61,7 @@ def test_shared_memory_by_hand() -> None:
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
-        ({"block_m": 192}, "block_m = 192.*"),
+        ({"block_m": 192}, "block_m = 192"),
         ({"block_n": 64}, "block_n = 64"),
         ({"block_k": 128}, "block_k = 128"),
         ({"epilogue_warps": 4}, "epilogue_warps = 4"),
@@ -71,3 +74,30 @@ def test_shared_memory_by_hand() -> None:
 def test_what_is_not_built_is_refused_by_its_knob(changed: dict[str, Any], words: str) -> None:
     with pytest.raises(UsageError, match=words):
         moe_variant(WIDE.model_copy(update=changed))
+
+
+@pytest.mark.parametrize("precision", ["bf16", "w8a8"])
+def test_a_search_of_a_layer_with_a_kernel_is_among_its_variants(precision: str) -> None:
+    layer, platform = load_workload(LAYER, [f"precision={precision}"]), load_platform("h200-host")
+    bound, axes = bind(layer, platform), default_axes(layer, platform)
+    tiles = (variants.checked for variants in bound.variants(axes))
+    searched = [tile for tile in tiles if not violations_of(tile, bound, axes)]
+    built = [tile for tile in searched if not any(unbuilt(tile))]
+    assert searched
+    assert (built == searched) == (precision == "bf16")
+
+
+def test_axes_that_leave_no_variant_are_searched_all_the_same() -> None:
+    layer, platform = load_workload(LAYER, ["precision=bf16"]), load_platform("h200-host")
+    axes = default_axes(layer, platform) | {"block_m": (96,)}
+    assert violations_of(WIDE.model_copy(update={"block_m": 96}), bind(layer, platform), axes) == ()
+
+
+@pytest.mark.parametrize("tokens", [16, 512, 8192])
+@pytest.mark.parametrize("name", ["deepseek-v4-flash", "deepseek-v4-pro", "glm-5", "qwen3.5-35b-a3b"])
+def test_the_default_and_the_heuristics_of_a_layer_with_a_kernel_are_built(name: str, tokens: int) -> None:
+    layer = load_workload(f"megamoe/{name}", ["precision=bf16", f"tokens_per_rank={tokens}"])
+    bound = bind(layer, load_platform("h200-host"))
+    for config in (bound.default(), *bound.heuristics().values()):
+        assert not any(unbuilt(config))
+        assert bound.check(config).feasible

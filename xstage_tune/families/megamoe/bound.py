@@ -18,6 +18,7 @@ from xstage_tune.families.launch import FusedLaunch, GivenTimes
 from xstage_tune.families.megamoe.advice import moe_actions
 from xstage_tune.families.megamoe.axes import CONDITIONAL, SCHEDULE
 from xstage_tune.families.megamoe.budget import OPERAND_SWIZZLE_BYTES, megamoe_budgets, megamoe_rules
+from xstage_tune.families.megamoe.built import PART_ROWS, has_kernel, nearest_built, unbuilt
 from xstage_tune.families.megamoe.config import MegaMoeConfig, Schedule, ScheduleKind
 from xstage_tune.families.megamoe.defaults import base_candidates, schedule_of_kind, with_staging_depth
 from xstage_tune.families.megamoe.estimate import MoeEstimate, estimate_moe
@@ -73,8 +74,13 @@ class BoundMegaMoe(BoundFamily[MoeWorkload, MegaMoeConfig]):
         return base.model_copy(update={"schedule": schedule})
 
     def default_candidates(self) -> Sequence[MegaMoeConfig]:
-        """The tiles of which the default takes the first that fit."""
-        return base_candidates(self.workload, self.platform)
+        """The tiles of which the default takes the first that fit; of a layer with a kernel those built."""
+        candidates = base_candidates(self.workload, self.platform)
+        if not has_kernel(self.workload, self.platform):
+            return candidates
+        # Of few tokens tiles are lower than any that is built.
+        raised = (one.model_copy(update={"block_m": PART_ROWS}) for one in candidates)
+        return [built for one in (*candidates, *raised) if (built := nearest_built(one))]
 
     def heuristics(self) -> dict[str, MegaMoeConfig]:
         """The default's tiles under DeepGEMM's schedule, and under that of its open Hopper change."""
@@ -107,11 +113,37 @@ class BoundMegaMoe(BoundFamily[MoeWorkload, MegaMoeConfig]):
             yield Variants(tile, [tile.model_copy(update={SCHEDULE: schedule}) for schedule in schedules])
 
     def needless(self, config: MegaMoeConfig, axes: Mapping[str, tuple[Value, ...]]) -> Iterator[Violation]:
-        """Partial tiles are searched only along a side that no value of its axis divides."""
+        """Partial tiles are searched only along a side that no value of its axis divides.
+
+        Where the layer's kernel comes with the tool, what that is not built for only where the axes leave
+        nothing else.
+        """
+        if self._reaches_built(axes):
+            for reason, _ in unbuilt(config):
+                yield Violation("MoE kernel", reason)
+        yield from self._padded(config, axes)
+
+    def _padded(self, config: MegaMoeConfig, axes: Mapping[str, tuple[Value, ...]]) -> Iterator[Violation]:
         for axis, value in (("block_n", config.block_n), ("block_k", config.block_k)):
             reason = self._padding(axis, value)
             if reason and not all(self._padding(axis, int(other)) for other in axes[axis]):
                 yield Violation("divisibility", reason)
+
+    def _reaches_built(self, axes: Mapping[str, tuple[Value, ...]]) -> bool:
+        """Whether the layer has a kernel, and some tile of the axes is one that it is built for and fits."""
+        if not has_kernel(self.workload, self.platform):
+            return False
+        key = tuple(axes.items())
+        if key not in self._reaching:
+            built = (one.checked for one in self.variants(axes) if not any(unbuilt(one.checked)))
+            self._reaching[key] = any(
+                not any(self._padded(tile, axes)) and self.check(tile).feasible for tile in built
+            )
+        return self._reaching[key]
+
+    @cached_property
+    def _reaching(self) -> dict[Hashable, bool]:
+        return {}
 
     def _padding(self, axis: str, value: int) -> str:
         if axis == "block_k":

@@ -10,6 +10,7 @@ import numpy as np
 from xstage_tune.families.architecture import architecture_of
 from xstage_tune.families.launch import FusedLaunch, GivenTimes
 from xstage_tune.families.megamoe import order as orders
+from xstage_tune.families.megamoe.built import has_kernel
 from xstage_tune.families.megamoe.compute import MoeShape, compute_model, moe_mainloop_ns
 from xstage_tune.families.megamoe.config import MegaMoeConfig
 from xstage_tune.families.megamoe.config import Schedule as ScheduleConfig
@@ -89,7 +90,7 @@ def moe_launch(
     # they need one from its begin.
     in_registers = not architecture_of(platform).tensor_memory
     local_bytes, _ = moe_store_bytes(grid, order, stores)
-    paced = _is_paced(workload, platform)
+    paced = has_kernel(workload, platform)
     linear1_ns = float(np.median(mainloop_ns[order.layer == orders.LINEAR1]))
     return FusedLaunch(
         streams=replace(
@@ -105,11 +106,6 @@ def moe_launch(
         scheduling=MoeScheduling(grid, schedule, placement),
         linear2=order.layer == orders.LINEAR2,
     )
-
-
-def _is_paced(workload: MoeWorkload, platform: PlatformProfile) -> bool:
-    """Whether the layer's kernel is the one that comes with the tool, which paces its stores."""
-    return workload.precision == "bf16" and platform.gpu.architecture.startswith("sm_90")
 
 
 def _paced_ns(order: orders.MoeOrder, streams: Streams, epilogue_ns: Floats) -> Floats:
