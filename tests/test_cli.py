@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 import xstage_tune
 from tests.conftest import RunCli
+from xstage_tune.base.json_output import emit_json
 
 ROOT = Path(__file__).parents[1]
 
@@ -164,3 +166,11 @@ def test_a_warning_that_is_logged_is_a_line_on_stderr_like_any_other() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr) == ("", "xstage-tune: warning: disk A is nearly full\n")
+
+
+def test_a_result_in_json_steers_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    text = "red \x9b31m \x7f \u202egnp \x1b[2J"
+    emit_json({"description": text})
+    out = capsys.readouterr().out
+    assert out.isascii()
+    assert json.loads(out) == {"description": text}

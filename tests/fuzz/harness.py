@@ -7,6 +7,7 @@ import logging
 import os
 import resource
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -31,6 +32,8 @@ MOST_WAIT_SECONDS = 60.0
 MOST_BYTES = 350e6
 #: Ends what asks for more, before the machine suffers.
 _MOST_ADDRESS_BYTES = 6 << 30
+
+_ROOT = Path(__file__).parents[2]
 
 #: What an input is made of and done with, in a folder of its own; raises only what users may see.
 Target = Callable[[Random, Path], None]
@@ -133,6 +136,21 @@ def command(*arguments: str) -> tuple[int, str, str]:
     if code not in (*range(ExitCode.INTERNAL), ExitCode.INTERRUPTED) or interrupts.asked_to_stop():
         raise BrokenError(f"exit {code} of {arguments}: {texts[1]}")
     return code, texts[0], texts[1]
+
+
+def program(*arguments: str) -> None:
+    """``xstage-tune`` with the given arguments in a process of its own.
+
+    Raises:
+        BrokenError: it ends as no command may.
+    """
+    environment = {name: value for name, value in os.environ.items() if name != "XSTAGE_DEBUG"}
+    call = [sys.executable, "-m", "xstage_tune", *arguments]
+    done = subprocess.run(
+        call, env={**environment, "PYTHONPATH": str(_ROOT)}, capture_output=True, timeout=60, check=False
+    )
+    if done.returncode not in range(ExitCode.INTERNAL) or b"Traceback" in done.stderr:
+        raise BrokenError(f"exit {done.returncode} of {arguments}: {done.stderr.decode(errors='replace')}")
 
 
 @contextmanager

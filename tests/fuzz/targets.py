@@ -19,7 +19,7 @@ import tomli_w
 from tests.devices import test_replay as bursts
 from tests.emulation import test_recording as skeletons
 from tests.export.cases import FLASH, WAN, tuned
-from tests.fuzz.harness import BrokenError, Target, command
+from tests.fuzz.harness import BrokenError, Target, command, program
 from tests.fuzz.mutations import HOSTILE, mutated_bytes, mutated_keys
 from xstage_tune.audit.run import audit
 from xstage_tune.base.assets import data_dir
@@ -146,7 +146,8 @@ def options(random: Random, folder: Path) -> None:
         random.shuffle(arguments)
     if random.random() < 0.1:
         arguments.insert(random.randrange(len(arguments) + 1), _text(random))
-    command(*(one.replace("\0", "") for one in arguments))
+    run = program if random.random() < 0.05 else command
+    run(*(one.replace("\0", "") for one in arguments))
 
 
 #: What ends soon by itself; a search and a simulation are of few tiles.

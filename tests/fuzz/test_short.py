@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests.fuzz import harness
-from tests.fuzz.harness import Tally, Target, away_from_the_users_data, command, run_input
+from tests.fuzz.harness import Tally, Target, away_from_the_users_data, command, program, run_input
 from tests.fuzz.targets import TARGETS
 from xstage_tune.base.errors import UsageError, XStageError
 
@@ -95,6 +95,10 @@ def test_an_input_is_the_same_whenever_it_is_made() -> None:
         tally = Tally()
         run_input(lambda random, _: made.append(random.random()), 3, 14, tally)
     assert made[0] == made[1]
+
+
+def test_a_program_that_ends_well_is_no_finding() -> None:
+    program("workloads", "show", "none")
 
 
 def test_commands_are_run_as_users_run_them() -> None:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 import sys
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from os import PathLike
 from typing import Any
+
+_STEERING = re.compile("[\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
 def to_json(value: Any) -> str:
@@ -31,8 +34,11 @@ def json_sha256(value: Any) -> str:
 
 
 def emit_json(value: Any) -> None:
-    """Write a result to stdout as :func:`to_json` gives it; nothing else may go there."""
-    sys.stdout.write(to_json(value))
+    """Write a result to stdout as :func:`to_json` gives it; nothing else may go there.
+
+    What steers a terminal and JSON leaves as it is (C1, writing direction) is escaped, which says the same.
+    """
+    sys.stdout.write(_STEERING.sub(lambda found: f"\\u{ord(found[0]):04x}", to_json(value)))
 
 
 def _plain(value: Any) -> Any:
