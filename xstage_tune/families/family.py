@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Generic, Literal, NamedTuple, TypeVar, get_args, get_origin
@@ -77,11 +77,13 @@ class Variants(Generic[ConfigT]):
 
     Args:
         checked: the one to check.
-        configs: all of them.
+        count: how many they are.
+        configs: all of them; not to be made where the one breaks a limit.
     """
 
     checked: ConfigT
-    configs: Sequence[ConfigT]
+    count: int
+    configs: Iterable[ConfigT]
 
 
 class BoundFamily(ABC, Generic[WorkloadT, ConfigT]):
@@ -170,7 +172,7 @@ class BoundFamily(ABC, Generic[WorkloadT, ConfigT]):
         """Every combination of some axes, those that break the same limits together: here each by itself."""
         for values in itertools.product(*axes.values()):
             config = self.config_model.model_validate(dict(zip(axes, values, strict=True)))
-            yield Variants(config, (config,))
+            yield Variants(config, 1, (config,))
 
     def needless(
         self,

@@ -47,11 +47,13 @@ def issue_ns(
     size = positive("burst_bytes", burst_bytes)
     count = float(positive("producers", producers))
     counts = sorted({point.producers for point in points})
-    curves = [_issue_curve([point for point in points if point.producers == k], size) for k in counts]
     position = float(np.interp(count, counts, range(len(counts))))
     low = int(position)
-    high = min(low + 1, len(counts) - 1)
-    return curves[low] + (position - low) * (curves[high] - curves[low])
+
+    def curve(at: int) -> Floats:
+        return _issue_curve([point for point in points if point.producers == counts[at]], size)
+
+    return curve(low) if position == low else curve(low) + (position - low) * (curve(low + 1) - curve(low))
 
 
 def capacity_bytes(profile: PlatformProfile, flavour: StoreFlavour, producers: ArrayLike) -> Floats:

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xstage_tune.search.ranking import Ranking
-from xstage_tune.search.space import Space, params_of
+from xstage_tune.search.space import Space
 
 Floats = NDArray[np.float64]
 
@@ -152,6 +152,6 @@ def _axis_positions(space: Space) -> NDArray[np.int16]:
     position = {name: {value: i for i, value in enumerate(space.axes[name])} for name in names}
     rows = [
         [position[name][params[name]] if name in params else -1 for name in names]
-        for params in map(params_of, space.configs)
+        for params in map(space.family.params_of, space.configs)
     ]
     return np.array(rows, np.int16).reshape(len(rows), len(names))

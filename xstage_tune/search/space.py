@@ -88,7 +88,7 @@ def build_space(
             continue
         worst = violations[0]
         found = Infeasible(
-            worst.limit_name, len(variants.configs), worst.message, worst.used, worst.limit, worst.hint
+            worst.limit_name, variants.count, worst.message, worst.used, worst.limit, worst.hint
         )
         broken[worst.limit_name] = _merged(broken.get(worst.limit_name), found)
     infeasible = tuple(broken[name] for name in sorted(broken))

@@ -27,9 +27,11 @@ def require_simulable(configs: Iterable[KernelConfig], workload: Workload, platf
 def too_large(configs: Iterable[KernelConfig], workload: Workload, platform: PlatformProfile) -> str:
     """Why a workload is too large to simulate with these configs; empty where it is not."""
     bound = bind(workload, platform)
-    tiles, label = max((bound.tiles(config), config.label) for config in configs)
+    sizes = [(bound.tiles(config), config) for config in configs]
+    tiles = max(size for size, _ in sizes)
     if tiles <= MOST_TILES:
         return ""
+    label = max(config.label for size, config in sizes if size == tiles)
     return (
         f"'{workload.name}' has {tiles:,} tiles on one rank (of {label}), more than the {MOST_TILES:,} that "
         "are simulated"

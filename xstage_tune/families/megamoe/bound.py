@@ -110,7 +110,8 @@ class BoundMegaMoe(BoundFamily[MoeWorkload, MegaMoeConfig]):
         for values in itertools.product(*(axes[name] for name in names)):
             keys: dict[str, Any] = dict(zip(names, values, strict=True))
             tile = MegaMoeConfig.model_validate(keys | {SCHEDULE: schedules[0]})
-            yield Variants(tile, [tile.model_copy(update={SCHEDULE: schedule}) for schedule in schedules])
+            each = (tile.model_copy(update={SCHEDULE: schedule}) for schedule in schedules)
+            yield Variants(tile, len(schedules), each)
 
     def needless(self, config: MegaMoeConfig, axes: Mapping[str, tuple[Value, ...]]) -> Iterator[Violation]:
         """Partial tiles are searched only along a side that no value of its axis divides.
