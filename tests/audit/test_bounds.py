@@ -206,7 +206,7 @@ def test_a_short_sequence_on_a_slow_path_must_reshape() -> None:
 @settings(deadline=None, max_examples=20)
 @given(
     tokens=st.sampled_from([1, 7, 64, 1024, 8192]),
-    alpha=st.floats(0, 3),
+    alpha=st.just(0.0) | st.floats(1e-9, 3),
     precision=st.sampled_from(["bf16", "w8a8", "w4a8"]),
     drain=st.floats(20e9, 2e12),
 )
