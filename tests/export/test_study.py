@@ -230,6 +230,14 @@ def test_a_file_may_have_a_name_that_is_no_text(run_cli: RunCli, store: Store, t
     assert xstage_tune.load_bundle(file).exports
 
 
+@pytest.mark.parametrize("option", ["--study", "--suite"])
+def test_an_id_that_is_no_text_is_refused(run_cli: RunCli, store: Store, tmp_path: Path, option: str) -> None:
+    searched(store)
+    result = run_cli("export", option, os.fsdecode(b"a\xffb"), "-o", str(tmp_path / "a.json"))
+    assert result.exit_code == 2
+    assert "a\\xffb" in result.stderr
+
+
 def test_an_existing_file_is_kept_unless_forced(run_cli: RunCli, store: Store, tmp_path: Path) -> None:
     journal = searched(store)
     path = tmp_path / "tuned.json"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import islice
 from random import Random
 from typing import Any
 
@@ -46,6 +47,9 @@ _SNIPPETS = (
     *(b'"""', b"'''", b"\xef\xbb\xbf", b"1979-05-27T07:32:00Z", b"\\u0000", b"\\ud800", b"x" * 70_000),
 )
 
+#: That are chosen from; lists that were repeated twice have millions.
+_MOST_PLACES = 20_000
+
 
 def mutated_keys(random: Random, keys: dict[str, Any], *, plain: bool = True) -> dict[str, Any]:
     """A copy with one to four changes.
@@ -55,7 +59,7 @@ def mutated_keys(random: Random, keys: dict[str, Any], *, plain: bool = True) ->
     """
     changed = copy.deepcopy(keys)
     for _ in range(random.choice((1, 1, 1, 2, 4))):
-        places = list(_places(changed))
+        places = list(islice(_places(changed), _MOST_PLACES))
         if not places:
             break
         holder, key = random.choice(places)

@@ -13,7 +13,7 @@ from sqlalchemy.exc import DBAPIError, OperationalError, SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from xstage_tune.base.durable import make_folder
-from xstage_tune.base.errors import StoreError
+from xstage_tune.base.errors import StoreError, UsageError
 from xstage_tune.base.interrupts import held_back
 from xstage_tune.store.checksums import SALVAGE, DamagedRowError
 from xstage_tune.store.dialects import (
@@ -135,6 +135,8 @@ class Database:
             yield
         except SQLAlchemyError as error:
             raise self._store_error(error) from error
+        except UnicodeEncodeError as error:  # an argument of bytes that are no UTF-8
+            raise UsageError(f"'{error.object}' is no text: a store has nothing of that name") from None
         except DamagedRowError as error:
             raise StoreError(f"store {self.location}: {error.message}", error.hint) from error
 
