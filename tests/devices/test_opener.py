@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,7 +16,7 @@ from xstage_tune.devices import opener
 from xstage_tune.devices.spec import CALIBRATE, EMULATE, PROFILE, SEARCH, DeviceSpec, DeviceUse
 from xstage_tune.families.kernel_launch import KERNELS, KernelLaunch, run_kernel
 from xstage_tune.launches.bursts import BURSTS, COPY_RATES, BurstPoint, CopyProbe
-from xstage_tune.launches.device import ComposedDevice, LaunchInfo, LaunchKind, Outcome
+from xstage_tune.launches.device import ComposedDevice, DeviceDescription, LaunchInfo, LaunchKind, Outcome
 from xstage_tune.launches.recording import DEFAULT_RECORDING, recording_file
 from xstage_tune.launches.replay import ReplayedDevice
 from xstage_tune.launches.skeletons import SKELETONS
@@ -47,13 +49,13 @@ def test_a_malformed_device_is_refused(use: DeviceUse, spec: str) -> None:
 
 @pytest.mark.parametrize(
     ("use", "spec"),
-    [(PROFILE, "simulator"), (SEARCH, "replay"), (CALIBRATE, "emulate"), (CALIBRATE, "replay:")],
+    [(PROFILE, "simulator"), (SEARCH, "replay:"), (CALIBRATE, "emulate"), (CALIBRATE, "replay:")],
 )
 def test_a_device_of_another_command_is_refused_with_what_this_one_takes(use: DeviceUse, spec: str) -> None:
     with pytest.raises(UsageError, match="is unknown") as refusal:
         use.parse(spec)
     for kind in use.kinds:
-        assert (kind in refusal.value.hint) is (kind not in use.not_yet)
+        assert kind in refusal.value.hint
 
 
 def test_without_a_gpu_auto_says_why_and_cuda_fails(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,7 +130,51 @@ def test_a_runner_of_two_kinds_is_closed_once() -> None:
     assert [runner.closed for runner in runners] == [1, 1]
 
 
-@pytest.mark.parametrize("spec", ["cuda", "cuda:1"])
-def test_search_has_no_fused_kernel_yet(spec: str) -> None:
-    with pytest.raises(DeviceError, match=f"--device {spec}: search does not run fused kernels"):
-        opener.open_kernels(SEARCH.parse(spec), HOST, print)
+def test_a_search_of_a_kind_without_a_kernel_says_so_before_a_gpu_is_opened() -> None:
+    with pytest.raises(DeviceError, match="no fused kernel for a workload of kind 'moe'"):
+        opener.open_kernels(SEARCH.parse("cuda"), HOST, print, kind="moe")
+
+
+def describing(**changes: Any) -> Any:
+    """A device that is opened in place of a worker."""
+    found = replace(open_replayed_gpu(), **changes)
+
+    class Opened(Runs):
+        def __init__(self, open_device: Any, deadline_s: float) -> None:
+            super().__init__(KERNELS)
+            assert pickle.loads(pickle.dumps(open_device)).args == open_device.args
+            assert deadline_s > 0
+
+        def describe(self) -> DeviceDescription:
+            return found
+
+    return Opened
+
+
+def open_replayed_gpu() -> DeviceDescription:
+    device = opener.open_replay(CALIBRATE)
+    device.close()
+    return device.describe()
+
+
+@pytest.mark.parametrize("spec", ["cuda", "auto"])
+def test_kernels_run_on_the_gpu_that_the_platform_is_of(spec: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(opener, "present_gpu", lambda: HOST.gpu.identity)
+    monkeypatch.setattr(opener, "IsolatedDevice", describing())
+    device = opener.open_kernels(SEARCH.parse(spec), HOST, print, kind="attention")
+    assert device.identity == "a runner"
+
+
+def test_another_gpu_is_refused_or_forced_and_marked_and_auto_simulates(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(opener, "present_gpu", lambda: HOST.gpu.identity)
+    monkeypatch.setattr(opener, "IsolatedDevice", describing(name="NVIDIA H100 80GB HBM3"))
+    notes: list[str] = []
+    with pytest.raises(UsageError, match="calibrated on another GPU"):
+        opener.open_kernels(SEARCH.parse("cuda"), HOST, notes.append, kind="attention")
+    forced = opener.open_kernels(SEARCH.parse("cuda"), HOST, notes.append, kind="attention", force=True)
+    assert "by the profile of another GPU" in forced.identity
+    simulated = opener.open_kernels(SEARCH.parse("auto"), HOST, notes.append, kind="attention")
+    assert simulated.describe().kind == "simulator"
+    assert "simulating" in notes[-1]

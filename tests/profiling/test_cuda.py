@@ -11,11 +11,10 @@ import numpy as np
 import pytest
 
 from tests.attention_a2a.emulation import attention
-from tests.configs.cases import attention as attention_workload
-from tests.configs.cases import attention_config, megamoe_config, moe
+from tests.configs.cases import attention_config
 from tests.profiling.gpu import spans_of
 from xstage_tune.base.bf16 import Bits, to_bf16
-from xstage_tune.base.errors import DeviceError, FindingError, UsageError
+from xstage_tune.base.errors import DeviceError, UsageError
 from xstage_tune.cuda import attention_buffers
 from xstage_tune.cuda import attention_profiles as cuda
 from xstage_tune.cuda.attention_buffers import AttentionBuffers
@@ -34,7 +33,6 @@ from xstage_tune.families.attention_a2a.timing import (
     SpanFigures,
     replays,
 )
-from xstage_tune.families.kernel_launch import KernelRun, run_kernel
 from xstage_tune.launches.device import ComposedDevice, LaunchInfo
 
 CASE = ProfileCase("", 40, 2, 64, 8, 7, attention_config(block_n=64), "host", seed=3)
@@ -280,32 +278,6 @@ def test_the_last_case_is_held_until_another_one(machine: Machine) -> None:
     list(device.run([AttentionLaunch(replace(CASE, seed=4), "attention", "check")]))
     assert machine.queued.count("freed") == 1
     assert machine.open_kernels == held
-
-
-def test_a_kernel_is_checked_once_and_timed_alone(machine: Machine) -> None:
-    device = attentions()
-    workload = attention_workload(tokens=40, heads=16, head_dim=64)
-    config = attention_config(block_n=64)
-    first = run_kernel(device, workload, config, "host", 2)
-    assert first == KernelRun(latency_ns=(5e3, 5e3), stall_ns=())
-    assert machine.queued == ["attention", *["fused"] * 3, "captured", *["fused"] * 2]
-    machine.queued.clear()
-    run_kernel(device, workload, config, "host", 3)
-    assert machine.queued == ["fused"] * 3
-    with pytest.raises(DeviceError, match="measures no stall"):
-        first.median_ns("stall")
-
-
-def test_a_kernel_whose_output_is_wrong_is_not_timed(machine: Machine) -> None:
-    machine.forgets = "fused"
-    with pytest.raises(FindingError, match="the output of fused is wrong"):
-        run_kernel(attentions(), attention_workload(tokens=40, heads=16, head_dim=64), CASE.config, "host")
-    assert machine.queued == ["attention", "fused"]
-
-
-def test_a_workload_without_a_kernel_is_one_error() -> None:
-    with pytest.raises(DeviceError, match="no kernel of"):
-        run_kernel(attentions(), moe(), megamoe_config(), "host")
 
 
 def test_replays_in_turn_are_of_one_measurement_and_each_of_its_own_kernel(machine: Machine) -> None:

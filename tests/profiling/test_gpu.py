@@ -7,7 +7,6 @@ from collections.abc import Iterator
 import pytest
 
 from tests.attention_a2a.cases import config
-from tests.configs.cases import attention
 from xstage_tune.base.fabric import StorePath
 from xstage_tune.cuda.attention_profiles import CudaAttentions
 from xstage_tune.cuda.device import CudaDevice
@@ -23,7 +22,6 @@ from xstage_tune.families.attention_a2a.timing import (
     SpanFigures,
     replays,
 )
-from xstage_tune.families.kernel_launch import run_kernel
 
 pytestmark = pytest.mark.gpu
 
@@ -74,10 +72,3 @@ def test_spans_of_every_tile(device: CudaDevice, case: ProfileCase) -> None:
         assert figures.tiles > 0
         assert figures.q_loop is not None
         assert figures.q_loop.p50_ns > 0
-
-
-def test_the_fused_kernel_runs_by_its_workload_and_config(device: CudaDevice) -> None:
-    workload = attention(tokens=4608)
-    run = run_kernel(device, workload, config(block_n=160, output_staging="dedicated-x1"), "host", 3)
-    assert len(run.latency_ns) == 3
-    assert all(1e3 < time_ns < 1e8 for time_ns in run.latency_ns)

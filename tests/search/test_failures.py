@@ -13,10 +13,10 @@ from xstage_tune.base.errors import DeviceError, FindingError, RunInterrupted, S
 from xstage_tune.base.progress import NoProgress
 from xstage_tune.families.binding import bind, default_config
 from xstage_tune.families.config import KernelConfig
-from xstage_tune.families.kernel_launch import KernelRun
+from xstage_tune.families.kernel_launch import KernelLaunch, KernelRun
 from xstage_tune.launches.device import Device
 from xstage_tune.search.driver import run_search
-from xstage_tune.search.evaluation import Failure, evaluate, grouped
+from xstage_tune.search.evaluation import Failed, Failure, evaluate, grouped
 from xstage_tune.search.journal import NoJournal, begin_study, resume_study, stored_result
 from xstage_tune.search.ranking import rank_configs
 from xstage_tune.search.result import SearchResult
@@ -26,6 +26,7 @@ SPACE = small_space()
 DEFAULT = default_config(drained(), BLACKWELL)
 HEURISTICS = bind(drained(), BLACKWELL).heuristics()
 TRIALS = 20
+LAUNCH = KernelLaunch(drained(), DEFAULT, BLACKWELL.path)
 
 Outcome = BaseException | float | None
 UNUSABLE = (math.nan, math.inf, 0.0, -1.0, 5.0)
@@ -230,9 +231,9 @@ def test_equal_reasons_are_grouped_whatever_their_numbers() -> None:
     first, second, third = SPACE.configs[:3]
     groups = grouped(
         [
-            (first, "compiler crashed"),
-            (second, f"{second.label}: 4,096 bytes at 0x7f did not arrive"),
-            (third, f"{third.label}: 12 bytes at 0xff did not arrive"),
+            (first, Failed("compiler crashed", "compile")),
+            (second, Failed(f"{second.label}: 4,096 bytes at 0x7f did not arrive", "incorrect")),
+            (third, Failed(f"{third.label}: 12 bytes at 0xff did not arrive", "incorrect")),
         ]
     )
     assert [(group.configs, group.example) for group in groups] == [(2, second.label), (1, first.label)]
@@ -240,7 +241,7 @@ def test_equal_reasons_are_grouped_whatever_their_numbers() -> None:
 
 def test_an_error_of_ours_keeps_its_words_and_another_says_where_it_is_from() -> None:
     def failure(error: Exception) -> str:
-        found = evaluate(when(lambda _: True, error), drained(), DEFAULT, BLACKWELL.path, 1, least_ns=0.0)
+        found = evaluate(when(lambda _: True, error), LAUNCH)
         assert isinstance(found, Failure)
         return found.reason
 
@@ -254,6 +255,4 @@ def test_a_run_without_repeats_is_no_time() -> None:
         def run_kernel(self, *_: object) -> KernelRun:
             return KernelRun((), ())
 
-    assert isinstance(
-        evaluate(Empty(lambda _: 1.0), drained(), DEFAULT, BLACKWELL.path, 1, least_ns=0.0), Failure
-    )
+    assert isinstance(evaluate(Empty(lambda _: 1.0), LAUNCH), Failure)

@@ -102,6 +102,11 @@ def test_a_golden_store_is_read_by_this_version(golden: Path, file: Path) -> Non
         assert trial.objective_ns is not None
         assert math.isnan(trial.objective_ns)
         assert trial.latency_ns == (make.LATENCY_NS if golden.name >= "schema_0004" else None)
+        if golden.name >= "schema_0006":
+            assert trial.fault == "unstable"
+            assert repr(trial.measured) == repr(make.TRIAL_MEASURED)
+        else:
+            assert (trial.fault, trial.measured) == (None, None)
         assert store.check().problems == ()
         assert store.summary().revision == HEAD_REVISION
 

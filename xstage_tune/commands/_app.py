@@ -10,6 +10,7 @@ from xstage_tune.base.progress import be_quiet
 from xstage_tune.base.version import __version__
 from xstage_tune.commands import (
     audit,
+    build,
     calibrate,
     doctor,
     emulate,
@@ -20,6 +21,7 @@ from xstage_tune.commands import (
     search,
     store,
     trace,
+    verify,
     workloads,
 )
 from xstage_tune.commands._help import GroupOfOwnFiles, add_help
@@ -38,8 +40,10 @@ app.command("calibrate")(calibrate.calibrate)
 app.command("doctor")(doctor.doctor)
 app.command("emulate")(emulate.emulate)
 app.command("profile")(profile.profile)
+app.command("build")(build.build)
 app.command("search")(search.search)
 app.command("export")(export.export)
+app.command("verify")(verify.verify)
 app.command("report")(report.report)
 app.command("trace")(trace.trace)
 app.add_typer(platforms.app, name="platforms")

@@ -61,12 +61,27 @@ COMMANDS = {
             "xstage-tune profile --device replay:h200-host",
         ),
     ),
+    "build": CommandHelp(
+        "Compile all kernels that a search may time; needs no GPU.",
+        (
+            "xstage-tune build -w fa-a2a/paper -p h200-host --set tokens=8192",
+            "XSTAGE_CACHE_DIR=cache xstage-tune build -w fa-a2a/paper -p h200-host --processes 16",
+        ),
+    ),
     "search": CommandHelp(
         "Find the best tiles, schedule and staging of a fused kernel.",
         (
             f"xstage-tune search -w {_WORKLOAD} -p paper-nvlink5 --trials 60",
             "xstage-tune search -w fa-a2a/paper -p h200-peer --set tokens=16384",
+            "xstage-tune search -w fa-a2a/paper --device cuda --sampler exhaustive --record paper.xstune",
             "xstage-tune search --resume latest --trials 200",
+        ),
+    ),
+    "verify": CommandHelp(
+        "Measure a deployed config and the default on this machine.",
+        (
+            "xstage-tune verify tuned/attention.json",
+            "xstage-tune verify tuned/attention.json --format json || echo search again",
         ),
     ),
     "export": CommandHelp(

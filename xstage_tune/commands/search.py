@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import closing
+from contextlib import ExitStack, closing
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from xstage_tune.base.errors import UsageError
+from xstage_tune.base.errors import ExitCode, UsageError
 from xstage_tune.base.limits import SEED, TIMEOUT_S, TOLERANCE, TRIALS, Objective, SamplerName
 from xstage_tune.commands._completion import study_ids
 from xstage_tune.commands._next_steps import after_search
@@ -21,7 +22,7 @@ from xstage_tune.commands._options import (
     workload_option,
 )
 from xstage_tune.commands._runs import notify, warn
-from xstage_tune.commands._targets import OtherGpuOption
+from xstage_tune.commands._targets import OtherGpuOption, check_target
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,7 +48,10 @@ def search(
     platform: PlatformOption = None,
     device: Annotated[
         str,
-        typer.Option(help="auto (the simulator), simulator, or emulate[:N] (skeletons on a GPU)."),
+        typer.Option(
+            help="auto (the fused kernels where there are some and a GPU, else the simulator), cuda[:N], "
+            "simulator, emulate[:N] (skeletons on a GPU), or replay[:NAME|FILE.xstune] (a space on record)."
+        ),
     ] = "auto",
     trials: Annotated[int | None, number(TRIALS, _TRIALS, "100; 24 in a suite; all if exhaustive")] = None,
     timeout: Annotated[float | None, number(TIMEOUT_S, "Most seconds to search.", "none")] = None,
@@ -86,13 +90,19 @@ def search(
     ] = None,
     tolerance: Annotated[float | None, number(TOLERANCE, _TOLERANCE, "0.01")] = None,
     overrides: SetOption = None,
+    record: Annotated[
+        Path | None,
+        typer.Option(help="Keep what is measured for replay (.xstune); with --sampler exhaustive all of it."),
+    ] = None,
     store: StoreOption = None,
     output: FormatOption = OutputFormat.TABLE,
     force: OtherGpuOption = False,
 ) -> None:
     """Search tile sizes, schedule and staging of a fused kernel, guided by bounds and the X-Stage model."""
     from xstage_tune.devices.opener import open_kernels
+    from xstage_tune.devices.recorded_kernels import KernelRecorder
     from xstage_tune.devices.spec import SEARCH
+    from xstage_tune.launches.recording import SUFFIXES, new_recording
     from xstage_tune.search.request import SearchOptions
     from xstage_tune.store.facade import Store
 
@@ -118,16 +128,29 @@ def search(
             "leave out --set, or give --workload too",
         )
     request, study = _request(workload, overrides or (), platform, resume, given, store)
-    with (
-        closing(open_kernels(SEARCH.parse(device), request.platform, notify, force=force)) as kernels,
-        Store.open(store, create=study is None) as kept,
-    ):
+    if record is not None:
+        check_target(record, SUFFIXES["search"], force=force, option="--record")
+    layer = request.workload
+    with ExitStack() as opened:
+        kernels = open_kernels(
+            SEARCH.parse(device), request.platform, notify, kind=layer.kind, workload=layer, force=force
+        )
+        opened.callback(kernels.close)
+        kept = opened.enter_context(Store.open(store, create=study is None))
+        if record is not None:
+            of = {"workload": layer.model_dump(mode="json", exclude_none=True)}
+            recording = opened.enter_context(
+                new_recording(record, "search", kernels.describe(), kernels.identity, of, force=force)
+            )
+            kernels = KernelRecorder(kernels, recording)
         result = _search_one(request, kernels, kept, study, retry_failed, take_over)
     for warning in result.warnings:
         warn(warning)
     _show(result, output)
     if output is OutputFormat.TABLE:
         after_search(result, store)
+    if result.faults:
+        raise typer.Exit(ExitCode.FINDING)
 
 
 def _request(
@@ -214,7 +237,7 @@ def _run_suite(
     profile = choose_platform(platform, notify)
     require_sampler(options.sampler)
     with (
-        closing(open_kernels(SEARCH.parse(device), profile, notify, force=force)) as kernels,
+        closing(open_kernels(SEARCH.parse(device), profile, notify, kind="moe", force=force)) as kernels,
         Store.open(location) as store,
         SweepProgress("searching") as progress,
     ):

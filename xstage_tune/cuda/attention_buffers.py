@@ -48,12 +48,10 @@ class AttentionBuffers:
         with ExitStack() as opened:
             if case.path == "peer":
                 enable_peer_access(gpu.device, self._owner)
+            self._inputs = [self._local(opened, bits.nbytes) for bits in _in_order(inputs)]
             #: Addresses of q, k and v.
-            self.inputs = (
-                self._filled(opened, inputs.query),
-                self._filled(opened, inputs.key),
-                self._filled(opened, inputs.value),
-            )
+            self.inputs = self._inputs[0].address, self._inputs[1].address, self._inputs[2].address
+            self.write_inputs(inputs)
             self._output = self._local(opened, case.output_bytes)
             self._ranks = [self._rank_buffer(opened, rank) for rank in range(shape.ranks)]
             self._received = self._local(opened, shape.buffer_bytes(shape.rank))
@@ -93,6 +91,11 @@ class AttentionBuffers:
     def permuted(self) -> int:
         """Address of what becomes of it, in the GPU's own memory."""
         return self._permuted.address
+
+    def write_inputs(self, inputs: Inputs) -> None:
+        """Put other inputs in place of those there are."""
+        for memory, bits in zip(self._inputs, _in_order(inputs), strict=True):
+            memory.write(bits, self._gpu.stream)
 
     def poison_ranks(self) -> None:
         """Fill all that ranks hold with :data:`POISON_BITS`."""
@@ -164,11 +167,6 @@ class AttentionBuffers:
             return opened.enter_context(PinnedMemory(max(_LEAST_BYTES, nbytes)))
         return self._allocate(opened, nbytes, self._owner if path == "peer" else self._gpu.device)
 
-    def _filled(self, opened: ExitStack, bits: Bits) -> int:
-        memory = self._local(opened, bits.nbytes)
-        memory.write(bits, self._gpu.stream)
-        return memory.address
-
     def _local(self, opened: ExitStack, nbytes: int) -> GpuMemory:
         return self._allocate(opened, nbytes, self._gpu.device)
 
@@ -198,3 +196,7 @@ class AttentionBuffers:
             )
         if of_path["host"]:
             require_bytes("attention", "pinned host memory", of_path["host"], free_host_bytes())
+
+
+def _in_order(inputs: Inputs) -> tuple[Bits, Bits, Bits]:
+    return inputs.query, inputs.key, inputs.value

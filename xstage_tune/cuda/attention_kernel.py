@@ -22,7 +22,7 @@ from xstage_tune.cuda.attention_variants import (
     threads,
 )
 from xstage_tune.cuda.cache import cached_kernel
-from xstage_tune.cuda.compiler import CompiledKernel
+from xstage_tune.cuda.compiler import CompiledKernel, UnusableKernelError
 from xstage_tune.cuda.driver import allow_shared_memory, launch
 from xstage_tune.cuda.memory import GpuMemory
 from xstage_tune.cuda.variants import KernelVariant
@@ -83,7 +83,7 @@ class AttentionA2A:
             config, shape.head_dim, record_spans=record_spans, omit_signal=omit_signal
         )
         self.compiled = _compile(variant)
-        _require_clean(self.compiled, config)
+        require_clean(self.compiled, config)
         self._kernel = load_kernels(device, self.compiled)[KERNEL]
         self._shared_bytes = int(variant.defines["SHARED_BYTES"])
         allow_shared_memory(self._kernel, self._shared_bytes, device)
@@ -254,11 +254,11 @@ def _require_kv_tiles(shape: AttentionShape, config: AttentionConfig) -> None:
         )
 
 
-def _require_clean(compiled: CompiledKernel, config: AttentionConfig) -> None:
+def require_clean(compiled: CompiledKernel, config: AttentionConfig) -> None:
     """A variant that spills or waits after every product is right but slow, and its gaps mean nothing."""
     spilled = compiled.entries[KERNEL].spill_bytes
     if spilled or compiled.warnings:
         reason = f"spills {spilled} bytes a thread" if spilled else compiled.warnings[0]
-        raise UsageError(
+        raise UnusableKernelError(
             f"config {config.label} does not compile to a usable kernel: it {reason}", "lower block_n"
         )

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from cuda.core import Stream
 
 from xstage_tune.base.bf16 import Bits
-from xstage_tune.base.errors import DeviceError, UsageError
+from xstage_tune.base.errors import UsageError
 from xstage_tune.base.spans import SpanTable
 from xstage_tune.cuda.attention_buffers import AttentionBuffers
 from xstage_tune.cuda.attention_kernel import AttentionA2A, PreparedLaunch
@@ -29,10 +29,8 @@ from xstage_tune.families.attention_a2a.check import (
     check_attention,
     check_equal,
     random_inputs,
-    require_right,
     sampled_tokens,
 )
-from xstage_tune.families.attention_a2a.config import AttentionConfig
 from xstage_tune.families.attention_a2a.spans import MOST_SPANS, sampled_ctas, span_figures
 from xstage_tune.families.attention_a2a.timing import (
     ATTENTIONS,
@@ -44,11 +42,8 @@ from xstage_tune.families.attention_a2a.timing import (
     Implementation,
     ProfileCase,
     ReplayFigures,
-    profile_case,
     replays,
 )
-from xstage_tune.families.attention_a2a.workload import AttentionWorkload
-from xstage_tune.families.kernel_launch import KERNELS, KernelLaunch, KernelRun
 from xstage_tune.launches.device import LaunchInfo, Outcome, Verification
 
 Measured = TypeVar("Measured")
@@ -75,7 +70,7 @@ class CudaAttentions:
     The kernels and memory of the last case are held until another one, or :meth:`close`.
     """
 
-    kinds = (ATTENTIONS, KERNELS)
+    kinds = (ATTENTIONS,)
 
     def __init__(self, gpu: Gpu) -> None:
         kernels = installed_sha256(ATTENTION_SOURCE, SERIAL.source)
@@ -86,7 +81,7 @@ class CudaAttentions:
         self._prepared: PreparedAttention | None = None
         self._checked = False
 
-    def run(self, launches: Iterable[AttentionLaunch | KernelLaunch]) -> Iterator[Outcome[Any, Any]]:
+    def run(self, launches: Iterable[AttentionLaunch]) -> Iterator[Outcome[Any, Any]]:
         """See :class:`~xstage_tune.launches.device.Runner`.
 
         Raises:
@@ -97,9 +92,6 @@ class CudaAttentions:
         """
         coming = iter(launches)
         for launch in coming:
-            if isinstance(launch, KernelLaunch):
-                yield self._run_kernel(launch)
-                continue
             prepared = self._prepare(launch.case)
             if launch.what == "check":
                 yield prepared.check(launch)
@@ -121,24 +113,6 @@ class CudaAttentions:
             self._prepared = PreparedAttention(self._gpu, case)
             self._case = case
         return self._prepared
-
-    def _run_kernel(self, launch: KernelLaunch) -> Outcome[KernelLaunch, KernelRun]:
-        """The fused kernel of a config: checked once, then timed alone, ``repeats`` times."""
-        workload, config = launch.workload, launch.config
-        if not (isinstance(workload, AttentionWorkload) and isinstance(config, AttentionConfig)):
-            raise DeviceError(
-                f"there is no kernel of '{workload.name}' yet, only of attentions",
-                "use --device emulate or simulator",
-            )
-        case = profile_case("", workload, config, launch.path, seed=0)
-        prepared = self._prepare(case)
-        if not self._checked:
-            for implementation in _CHECKED_KERNEL:
-                require_right(prepared.check(AttentionLaunch(case, implementation, "check")))
-            self._checked = True
-        timed = [one for _ in range(launch.repeats) for one in prepared.replay(replays(case, ["fused"]))]
-        times_ns = tuple(one.figures.time_ns for one in timed if isinstance(one.figures, ReplayFigures))
-        return Outcome(launch, KernelRun(latency_ns=times_ns, stall_ns=()), timed[-1].info)
 
 
 def _all_in_turn(first: AttentionLaunch, coming: Iterator[Any]) -> tuple[AttentionLaunch, ...]:

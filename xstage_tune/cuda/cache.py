@@ -50,13 +50,29 @@ def cached_kernel(
         As ``compile_kernel``.
     """
     root = (root or kernels_root()).resolve()
-    key = cache_key(source, architecture, defines, names, root)
-    path = cache_folder() / key[:2] / f"{key}.kernel"
+    path = _entry(cache_key(source, architecture, defines, names, root))
     kernel = _load(path)
     if kernel is None:
         kernel = compile_kernel(source, architecture, defines, names, root)
         _store(kernel, path)
     return kernel
+
+
+def is_cached(
+    source: str,
+    architecture: str,
+    defines: Mapping[str, int | str],
+    names: Sequence[str],
+    root: Path | None = None,
+) -> bool:
+    """Whether the cache has an entry, damaged or not, of what :func:`cached_kernel` would return."""
+    return _entry(
+        cache_key(source, architecture, defines, names, (root or kernels_root()).resolve())
+    ).exists()
+
+
+def _entry(key: str) -> Path:
+    return cache_folder() / key[:2] / f"{key}.kernel"
 
 
 def cache_key(

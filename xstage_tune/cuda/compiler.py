@@ -12,7 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import ClassVar, NoReturn
 
-from xstage_tune.base.errors import DeviceError, ExitCode, UsageError, XStageError
+from xstage_tune.base.errors import DeviceError, ExitCode, Fault, UsageError, XStageError
 from xstage_tune.base.user_folders import cache_folder
 from xstage_tune.cuda.compiler_log import KernelEntry, first_error, parse_entries, parse_warnings
 from xstage_tune.cuda.sources import hash_sources, kernels_root, read_sources
@@ -28,6 +28,13 @@ class KernelCompileError(XStageError):
     """A kernel's source does not compile (exit 5: the kernels are ours)."""
 
     exit_code: ClassVar[ExitCode] = ExitCode.INTERNAL
+    fault: ClassVar[Fault] = "compile"
+
+
+class UnusableKernelError(UsageError):
+    """A variant compiles to a kernel that is right but slow: it spills, or its products are serialised."""
+
+    fault: ClassVar[Fault] = "unusable"
 
 
 @dataclass(frozen=True, slots=True)

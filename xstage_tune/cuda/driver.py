@@ -12,10 +12,27 @@ from cuda.bindings import driver
 from cuda.core import Device, Kernel, Stream
 from numpy.typing import NDArray
 
-from xstage_tune.base.errors import DeviceError, XStageError
+from xstage_tune.base.errors import ContextError, DeadlineError, DeviceError, XStageError
 
 #: The struct of ``kernels/common/start.cuh``.
 START = np.dtype([("at_ns", "<u8"), ("arrived", "<u4"), ("padding", "<u4")])
+
+#: After these nothing can be launched in the context any more.
+_CONTEXT_BROKEN = frozenset(
+    getattr(driver.CUresult, f"CUDA_ERROR_{name}")
+    for name in (
+        "ILLEGAL_ADDRESS",
+        "MISALIGNED_ADDRESS",
+        "INVALID_ADDRESS_SPACE",
+        "INVALID_PC",
+        "ILLEGAL_INSTRUCTION",
+        "HARDWARE_STACK_ERROR",
+        "ASSERT",
+        "LAUNCH_FAILED",
+        "LAUNCH_TIMEOUT",
+        "ECC_UNCORRECTABLE",
+    )
+)
 
 
 def check(result: tuple[Any, ...], action: str) -> Any:
@@ -24,9 +41,8 @@ def check(result: tuple[Any, ...], action: str) -> Any:
     if status != driver.CUresult.CUDA_SUCCESS:
         _, text = driver.cuGetErrorString(status)
         explanation = text.decode() if isinstance(text, bytes) else "unknown error"
-        raise DeviceError(
-            f"cannot {action}: {status.name} ({explanation})", "xstage-tune doctor --device cuda"
-        )
+        kind = ContextError if status in _CONTEXT_BROKEN else DeviceError
+        raise kind(f"cannot {action}: {status.name} ({explanation})", "xstage-tune doctor --device cuda")
     if not values:
         return None
     return values[0] if len(values) == 1 else tuple(values)
@@ -34,13 +50,15 @@ def check(result: tuple[Any, ...], action: str) -> Any:
 
 @contextmanager
 def core_call(action: str) -> Iterator[None]:
-    """Calls of cuda.core, whose errors become a :class:`DeviceError` that says what failed and how."""
+    """Calls of cuda.core, whose errors become those of :func:`check`."""
     try:
         yield
     except XStageError:
         raise
     except Exception as error:  # cuda.core has no public class for its errors
-        raise DeviceError(f"cannot {action}: {error}", "xstage-tune doctor --device cuda") from error
+        broken = any(status.name in str(error) for status in _CONTEXT_BROKEN)
+        kind = ContextError if broken else DeviceError
+        raise kind(f"cannot {action}: {error}", "xstage-tune doctor --device cuda") from error
 
 
 def launch(
@@ -81,7 +99,8 @@ def synchronize(stream: Stream, timeout_s: float, action: str) -> None:
     """Wait for a stream, at most ``timeout_s``.
 
     Raises:
-        DeviceError: the work failed or did not end in time. A kernel that hangs cannot be stopped from its
+        ContextError, DeviceError: the work failed.
+        DeadlineError: it did not end in time. A kernel that hangs cannot be stopped from its
             own process, so the caller should give up the device.
     """
     handle = driver.CUstream(int(stream.handle))
@@ -92,7 +111,7 @@ def synchronize(stream: Stream, timeout_s: float, action: str) -> None:
             check((status,), action)
             return
         if time.monotonic() > deadline:
-            raise DeviceError(
+            raise DeadlineError(
                 f"{action} did not end within {timeout_s:.1f} s", "check the GPU with nvidia-smi"
             )
         time.sleep(20e-6)

@@ -23,7 +23,7 @@ from xstage_tune.cuda.driver import allow_shared_memory, check, launch, synchron
 from xstage_tune.cuda.memory import GpuMemory
 from xstage_tune.cuda.nvml import GpuMonitor, driver_version
 from xstage_tune.cuda.variants import KernelVariant, bursts_variant
-from xstage_tune.launches.device import DeviceDescription, LaunchInfo
+from xstage_tune.launches.device import DeviceDescription, GpuState, LaunchInfo
 from xstage_tune.platforms.identity import is_slice_name
 
 #: All rings together: several times the largest L2, so that no lap's stores merge with those of the last.
@@ -115,6 +115,10 @@ class Gpu:
             link=link,
             mig=info.mig_enabled or is_slice_name(self.device.name),
         )
+
+    def state(self) -> GpuState | None:
+        """Clocks, power and throttling now; None where NVML does not know the GPU."""
+        return self._monitor.state()
 
     def label_launches(self, run_id: str) -> None:
         """See :class:`~xstage_tune.launches.device.Device`."""

@@ -88,6 +88,33 @@ class GraphsInTurn:
         """How often each graph runs."""
         return self._settling + self._timed
 
+    @property
+    def turn_ns(self) -> float:
+        """About how long one turn takes."""
+        return sum(graph.about_ns for graph in self._graphs)
+
+    def settle(self, time_ns: float) -> None:
+        """Queue turns for about so long, and do not wait."""
+        for graph in ceil(time_ns / self.turn_ns) * list(self._graphs):
+            graph.queue()
+
+    def samples_ns(
+        self, turns: int, timeout_s: float, meanwhile: Callable[[], None] = lambda: None
+    ) -> list[tuple[float, ...]]:
+        """Of one launch of each graph, its mean in each turn, ``[graphs][turns]``; waits.
+
+        Args:
+            meanwhile: is called once while they run.
+
+        Raises:
+            DeviceError: one failed, or they did not end in ``timeout_s``.
+        """
+        passed_ns = self._timed_ns(turns, timeout_s, meanwhile)
+        return [
+            tuple(time_ns / graph.launches for time_ns in passed_ns[place :: len(self._graphs)])
+            for place, graph in enumerate(self._graphs)
+        ]
+
     def launches(self) -> list[int]:
         """How many launches of each graph are timed."""
         return [self._timed * graph.launches for graph in self._graphs]
@@ -100,16 +127,23 @@ class GraphsInTurn:
         """
         for graph in self._settling * list(self._graphs):
             graph.queue()
-        events = [record(self._stream)]
-        for graph in self._timed * list(self._graphs):
-            graph.queue()
-            events.append(record(self._stream))
-        synchronize(self._stream, timeout_s, "replays of graphs")
-        passed_ns = between_ns(events)
+        passed_ns = self._timed_ns(self._timed, timeout_s)
         return [
             fmean(passed_ns[place :: len(self._graphs)]) / graph.launches
             for place, graph in enumerate(self._graphs)
         ]
+
+    def _timed_ns(
+        self, turns: int, timeout_s: float, meanwhile: Callable[[], None] = lambda: None
+    ) -> list[float]:
+        """Of each graph of each turn, in their order; waits."""
+        events = [record(self._stream)]
+        for graph in turns * list(self._graphs):
+            graph.queue()
+            events.append(record(self._stream))
+        meanwhile()
+        synchronize(self._stream, timeout_s, "replays of graphs")
+        return between_ns(events)
 
 
 def record(stream: Stream) -> Event:
@@ -143,3 +177,21 @@ def elapsed_ns(
     end = record(stream)
     synchronize(stream, timeout_s, action)
     return between_ns([begin, end])[0]
+
+
+def cold_times_ns(
+    stream: Stream, queue: Callable[[], None], empty_caches: Callable[[], None], rounds: int, timeout_s: float
+) -> tuple[float, ...]:
+    """Times of single launches, ``[rounds]``, each behind ``empty_caches``; waits.
+
+    Raises:
+        DeviceError: one failed, or they did not end in ``timeout_s``.
+    """
+    events = []
+    for _ in range(rounds):
+        empty_caches()
+        events.append(record(stream))
+        queue()
+        events.append(record(stream))
+    synchronize(stream, timeout_s, "launches with cold caches")
+    return tuple(between_ns(events)[::2])

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
-from xstage_tune.base.errors import DeviceError
+from xstage_tune.base.errors import DeviceError, UsageError
+from xstage_tune.devices.compile_ahead import CompileAhead, CompilingDevice, KernelBuilder
 from xstage_tune.devices.emulated_kernels import EmulatedKernels
+from xstage_tune.devices.fused_kernels import fused_kernel, has_kernel
+from xstage_tune.devices.isolated import DEFAULT_DEADLINE_S, IsolatedDevice
 from xstage_tune.devices.platform_choice import accept_gpu
+from xstage_tune.devices.present_gpu import present_gpu
+from xstage_tune.devices.recorded_kernels import ReplayedKernels
 from xstage_tune.devices.spec import CALIBRATE, EMULATE, PROFILE, SEARCH, DeviceSpec, DeviceUse
+from xstage_tune.families.kernel_launch import OTHER_GPU
+from xstage_tune.families.workload import Workload
 from xstage_tune.launches.device import Device
 from xstage_tune.launches.recording import recording_file
 from xstage_tune.launches.replay import ReplayedDevice
+from xstage_tune.launches.requirements import require_device
 from xstage_tune.platforms.schema import PlatformProfile
 
 if TYPE_CHECKING:
@@ -76,16 +85,29 @@ def open_any_cuda(
 
 
 def open_kernels(
-    spec: DeviceSpec, platform: PlatformProfile, notify: Callable[[str], None], *, force: bool = False
+    spec: DeviceSpec,
+    platform: PlatformProfile,
+    notify: Callable[[str], None],
+    *,
+    kind: str,
+    workload: Workload | None = None,
+    force: bool = False,
+    deadline_s: float = DEFAULT_DEADLINE_S,
 ) -> Device:
-    """Where a search runs kernels: ``auto`` is the simulator; ``emulate`` their skeletons on a GPU.
+    """Where a search runs kernels of a kind of workload.
+
+    ``cuda``: the kernels, in a process of their own. ``emulate``: their skeletons on a GPU. ``auto``: the
+    kernels where there are some and a GPU that the platform is of, else the simulator. ``replay``: kernels as
+    they were measured.
 
     Args:
-        notify: is told of a platform of another GPU, which ``force`` accepts.
+        workload: the only one that is to be searched; None for many.
+        notify: is told what ``auto`` takes, and of a platform of another GPU, which ``force`` accepts.
+        deadline_s: of one launch on a GPU.
 
     Raises:
-        UsageError: ``emulate`` with a platform of another GPU.
-        DeviceError: ``emulate`` without a GPU; or ``cuda``: search does not run fused kernels.
+        UsageError: a GPU with a platform of another one.
+        DeviceError: there is no such GPU, or no kernel of this kind.
     """
     if spec.kind == "emulate":
         gpu = open_cuda(EMULATE, spec.which)
@@ -95,13 +117,99 @@ def open_kernels(
         except BaseException:
             gpu.close()
             raise
+    if spec.kind == "replay":
+        replayed = _replayed_kernels(spec.which, workload)
+        try:
+            require_device(replayed.describe(), platform, platform.path)
+        except BaseException:
+            replayed.close()
+            raise
+        return replayed
     if spec.kind == "cuda":
-        shown = f"cuda:{spec.which}" if spec.which else "cuda"
-        raise DeviceError(
-            f"--device {shown}: search does not run fused kernels in this version",
-            "use --device emulate (their skeletons) or simulator; profile runs the fused attention",
-        )
+        return _isolated_kernels(spec.which, kind, platform, notify, force, deadline_s)
+    if spec.kind == "auto" and has_kernel(kind) and present_gpu() is not None:
+        try:
+            return _isolated_kernels("", kind, platform, notify, force, deadline_s)
+        except (DeviceError, UsageError) as error:
+            notify(f"no kernel is timed: {error.message}; simulating")
     return open_simulator(platform)
+
+
+def _isolated_kernels(
+    which: str,
+    kind: str,
+    platform: PlatformProfile,
+    notify: Callable[[str], None],
+    force: bool,
+    deadline_s: float,
+) -> Device:
+    device = _in_processes(kind, which, deadline_s)
+    try:
+        found = device.describe()
+        other = ""
+        if force:
+            other = accept_gpu(found, platform, platform.path, notify)
+        else:
+            require_device(found, platform, platform.path)
+    except BaseException:
+        device.close()
+        raise
+    device.identity += f"{OTHER_GPU}{other}" if other else ""
+    return device
+
+
+def open_measured_kernels(spec: DeviceSpec, workload: Workload) -> Device:
+    """A GPU that times the kernels of a workload, in a process of their own; or a recording of one.
+
+    Raises:
+        UsageError: the recording is of another workload.
+        DeviceError: there is no such GPU, or no kernel for the workload.
+    """
+    if spec.kind == "replay":
+        return _replayed_kernels(spec.which, workload)
+    return _in_processes(workload.kind, spec.which, DEFAULT_DEADLINE_S)
+
+
+def _replayed_kernels(which: str, workload: Workload | None) -> ReplayedKernels:
+    replayed = ReplayedKernels(recording_file(which, SEARCH.command))
+    try:
+        if workload is not None:
+            replayed.require_workload(workload)
+    except BaseException:
+        replayed.close()
+        raise
+    return replayed
+
+
+def _in_processes(kind: str, which: str, deadline_s: float) -> CompilingDevice:
+    if not has_kernel(kind):
+        fused_kernel(kind)  # says so, before a process is begun
+    isolated = IsolatedDevice(partial(open_fused_kernels, kind, which), deadline_s)
+    return CompilingDevice(isolated, CompileAhead(KernelBuilder()))
+
+
+def open_fused_kernels(kind: str, which: str = "") -> Device:
+    """GPU number ``which`` with the kernels of a kind of workload, in this process.
+
+    Raises:
+        DeviceError: there is no such GPU, it cannot run them, or there are no packages to run it.
+    """
+    gpu = _open_gpu(which, SEARCH.without_gpu)
+    from xstage_tune.cuda.device import CudaDevice
+    from xstage_tune.cuda.kernel_trials import CudaKernels
+
+    try:
+        kernel = fused_kernel(kind)
+        if gpu.architecture != kernel.architecture:
+            raise DeviceError(
+                f"{gpu.describe().name} is of architecture {gpu.architecture}: the kernel needs "
+                f"{kernel.architecture}",
+                SEARCH.without_gpu,
+            )
+        return CudaDevice(gpu, [CudaKernels(gpu, kernel)])
+    except BaseException:
+        gpu.close()
+        raise
 
 
 def _bursts(gpu: Gpu) -> Runner:
@@ -134,7 +242,6 @@ _RUNNERS: dict[str, Callable[[Gpu], Runner]] = {
     CALIBRATE.command: _bursts,
     EMULATE.command: _skeletons,
     PROFILE.command: _attentions,
-    SEARCH.command: _attentions,
 }
 
 

@@ -30,13 +30,11 @@ class DeviceUse:
         command: its name.
         kinds: that it takes.
         without_gpu: what can be done without a GPU, for hints.
-        not_yet: kinds that it takes only to say why they cannot run; no hint names them.
     """
 
     command: str
     kinds: tuple[Kind, ...]
     without_gpu: str = ""
-    not_yet: tuple[Kind, ...] = ()
 
     def parse(self, spec: str) -> DeviceSpec:
         """``KIND``, or ``KIND:WHICH`` of what there are several of.
@@ -55,8 +53,7 @@ class DeviceUse:
 
     def _forms(self) -> str:
         more = {"cuda": ("cuda:N",), "emulate": ("emulate:N",), "replay": ("replay:NAME", "replay:FILE")}
-        listed = [kind for kind in self.kinds if kind not in self.not_yet]
-        *others, last = (form for kind in listed for form in (kind, *more.get(kind, ())))
+        *others, last = (form for kind in self.kinds for form in (kind, *more.get(kind, ())))
         return f"{', '.join(others)} or {last}"
 
 
@@ -71,6 +68,11 @@ PROFILE = DeviceUse(
     ("auto", "cuda", "replay"),
     "--device replay:FILE shows a recorded run; emulate and audit predict without a GPU",
 )
-SEARCH = DeviceUse("search", ("auto", "simulator", "emulate", "cuda"), not_yet=("cuda",))
+SEARCH = DeviceUse(
+    "search",
+    ("auto", "cuda", "simulator", "emulate", "replay"),
+    "--device simulator searches without one",
+)
+VERIFY = DeviceUse("verify", ("auto", "cuda", "replay"), "--device replay:FILE.xstune has a space on record")
 #: Its checks run what a calibration does.
 DOCTOR = DeviceUse("calibrate", ("auto", "cuda", "replay"))

@@ -253,7 +253,7 @@ def load_bundle(path: str | Path, *, platform: str | None = None) -> Bundle:
     refused: list[UsageError] = []
     for file in [place] if place.is_file() else sorted(place.glob("*")):
         try:
-            tuned = _read(file) if file.suffix in _READERS else None
+            tuned = read_export(file) if file.suffix in _READERS else None
         except UsageError as error:
             refused.append(error)
         else:
@@ -275,7 +275,7 @@ def load_bundle(path: str | Path, *, platform: str | None = None) -> Bundle:
     return _indexed(found, left_out)
 
 
-def _read(path: Path) -> TunedConfig | None:
+def read_export(path: Path) -> TunedConfig | None:
     """One export; None for a file that is something else.
 
     Raises:

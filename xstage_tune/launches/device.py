@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from operator import attrgetter
-from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -252,6 +252,15 @@ class Device(Protocol):
 
     def close(self) -> None:
         """Free what the device holds; safe to call twice."""
+        ...
+
+
+@runtime_checkable
+class LooksAhead(Protocol):
+    """A device that gets ready for launches before they are asked for."""
+
+    def expect(self, launches: Sequence[Any]) -> None:
+        """Get ready for what may be asked for next, the likeliest first; returns at once."""
         ...
 
 

@@ -39,7 +39,7 @@ from xstage_tune.launches.device import (
 #: The shipped recording that replays unless another is named.
 DEFAULT_RECORDING = "h200-host"
 #: What each command's recordings end in.
-SUFFIXES = {"calibrate": ".xsrec", "emulate": ".xsemu", "profile": ".xsprof"}
+SUFFIXES = {"calibrate": ".xsrec", "emulate": ".xsemu", "profile": ".xsprof", "search": ".xstune"}
 #: The manifest in the archive.
 MEMBER = "recording.json"
 

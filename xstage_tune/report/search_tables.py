@@ -8,7 +8,9 @@ from functools import partial
 from rich.console import RenderableType
 
 from xstage_tune.base.number_format import count, duration, factor, percent
+from xstage_tune.export.verify import Verification
 from xstage_tune.report.tables import Column, Columns, TableData, number, render_report, table
+from xstage_tune.search.build import BuildResult
 from xstage_tune.search.evaluation import FailureGroup
 from xstage_tune.search.result import Cut, Outcome, SearchResult
 from xstage_tune.search.suite import Ratios, SuiteResult, SuiteRow
@@ -19,8 +21,48 @@ _MOST_TIES = 5
 def search_report(result: SearchResult) -> RenderableType:
     """The answer beside the baselines and the bound, and what was cut."""
     return render_report(
-        [_outcomes(result), *([_failures(result)] if result.failures else []), _cuts(result)]
+        [_outcomes(result), *([_failures(result.failures)] if result.failures else []), _cuts(result)]
     )
+
+
+def build_report(result: BuildResult) -> RenderableType:
+    """How many kernels a space has, and which configs have none that is usable."""
+    rows = [
+        ("configs", count(result.configs)),
+        ("without a usable kernel", count(result.unusable)),
+        ("kernels of the others", count(result.kernels)),
+        ("of them in the cache before", count(result.cached)),
+    ]
+    columns: Columns[tuple[str, str]] = (
+        Column("what", lambda row: row[0]),
+        number("number", lambda row: row[1], str),
+    )
+    notes = (
+        f"compiled in {result.elapsed_s:.1f} s into {result.folder}",
+        "a machine with the same compiler takes them from a copy of that folder",
+    )
+    built = table(f"Kernels of {result.workload}", columns, rows, notes=notes)
+    return render_report([built, *([_failures(result.failures)] if result.failures else [])])
+
+
+def verification_report(found: Verification) -> RenderableType:
+    """The verdict beside what was measured and what was exported."""
+    over = found.over_default
+    here = f"{1 / over.value:.2f}x [{1 / over.high:.2f}, {1 / over.low:.2f}]" if over and over.low > 0 else ""
+    rows = [
+        ("verdict", f"{found.verdict}: {found.why}"),
+        ("config", found.config),
+        ("default", found.default),
+        ("latency here", duration(found.latency_ns)),
+        ("default over it, here", here or "not measured"),
+        ("when exported", f"{1 / found.exported:.2f}x" if found.exported else "not measured"),
+        *(("differs", difference) for difference in found.differs),
+    ]
+    columns: Columns[tuple[str, str]] = (
+        Column("export", lambda row: row[0]),
+        Column(found.workload, lambda row: row[1]),
+    )
+    return render_report([table(f"On {found.device}", columns, rows)])
 
 
 def suite_report(result: SuiteResult) -> RenderableType:
@@ -60,7 +102,7 @@ def _outcomes(result: SearchResult) -> TableData:
         Column("config", lambda row: row[0].config.label),
         Column("what", lambda row: row[1]),
         number(result.objective, lambda row: row[0].objective_ns, duration),
-        number("repeats", lambda row: row[0].samples_ns, _range),
+        number("interval" if best.in_turn else "repeats", lambda row: row[0].range_ns, _range),
         *([] if result.objective == "latency" else [latency]),
         number(f"{'default' if default else 'heuristics'} over it", lambda row: over(row[0]), factor),
     )
@@ -93,6 +135,18 @@ def _notes(result: SearchResult) -> Iterator[str]:
         )
     yield f"{result.evaluations} configs evaluated; stopped: {result.stopped}"
     yield from result.warnings
+    if result.hides_more is not None and result.best.exposed_ns is not None:
+        yield (
+            f"{result.hides_more.label} ties with it and is faster by its median; the best exposes less of "
+            f"its stores: E_res {duration(result.best.exposed_ns)}"
+        )
+    if result.best.cold_ns is not None:
+        yield f"with an L2 that holds none of its data the best takes {duration(result.best.cold_ns)}"
+    if throttled := sorted({reason for outcome in result.named for reason in outcome.throttled}):
+        yield f"the GPU was slowed down during the last comparison: {', '.join(throttled)}"
+    if result.busy_s is not None and result.elapsed_s:
+        idle = percent(100 * max(0.0, 1 - result.busy_s / result.elapsed_s), 0)
+        yield f"the GPU ran for {result.busy_s:.1f} s of {result.elapsed_s:.1f} s: idle {idle}"
     if result.slower:
         yield (
             f"{result.slower} of them could not be the answer: their launch takes longer than the "
@@ -108,13 +162,14 @@ def _notes(result: SearchResult) -> Iterator[str]:
         yield f"study {result.study_id}, seed {result.seed}, sampler {result.sampler}"
 
 
-def _failures(result: SearchResult) -> TableData:
+def _failures(failures: Sequence[FailureGroup]) -> TableData:
     columns: Columns[FailureGroup] = (
         number("failed", lambda group: group.configs, count),
+        Column("fault", lambda group: group.fault),
         Column("because", lambda group: group.reason),
         Column("first such config", lambda group: group.example),
     )
-    return table("Configs that failed", columns, result.failures)
+    return table("Configs that failed", columns, failures)
 
 
 def _cuts(result: SearchResult) -> TableData:

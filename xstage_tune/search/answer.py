@@ -7,19 +7,27 @@ from dataclasses import dataclass
 from math import inf
 from statistics import median
 
+from xstage_tune.families.config import KernelConfig
 from xstage_tune.search.result import Outcome
 
 #: An answer's launch may take this much longer than the baseline's: within it the search takes configs for
 #: equal. It only plays a part where the objective is another than latency.
 SLOWER_MARGIN = 0.01
+#: Two that are timed in turn count as equal up to this.
+EQUAL = 0.005
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The answer, and the configs that the repeats cannot tell from it."""
+    """The answer, and the configs that the repeats cannot tell from it, or hardly.
+
+    Args:
+        hides_more: the fastest of them by its median, where that is not the answer because it exposes more.
+    """
 
     best: Outcome
     ties: tuple[Outcome, ...]
+    hides_more: KernelConfig | None = None
 
 
 def choose_answer(
@@ -38,5 +46,11 @@ def choose_answer(
     better = [one for one in allowed if baseline is None or one.surely_better_than(baseline)]
     best = min(better, key=lambda one: one.objective_ns, default=baseline)
     assert best is not None  # without a baseline every outcome is better
-    ties = (one for one in allowed if one.config != best.config and not best.surely_better_than(one))
-    return Answer(best, tuple(ties))
+    fastest = best
+    if better and best.exposed_ns is not None:
+        # Of those that nothing tells apart the one that exposes less leaves more room to what comes next.
+        equal = [one for one in better if not best.surely_better_than(one) and one.exposed_ns is not None]
+        best = min(equal, key=lambda one: one.exposed_ns or 0.0, default=best)
+    others = (one for one in allowed if one.config != best.config)
+    ties = (one for one in others if not fastest.surely_better_than(one, EQUAL))
+    return Answer(best, tuple(ties), None if best == fastest else fastest.config)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from xstage_tune.search.evaluation import Failed
 from xstage_tune.search.ranking import Ranking
 from xstage_tune.search.space import Space
 
@@ -36,7 +37,7 @@ class Candidates:
         self._place[ranking.order] = np.arange(size)
         self.measured_ns: dict[int, float] = {}
         self.latency_ns: dict[int, float] = {}
-        self.failed: dict[int, str] = {}  # with the reason
+        self.failed: dict[int, Failed] = {}
         self.latency_limit_ns = np.inf
         #: Least measured objective of the configs that may be the answer, infinity before there is one.
         self.best_ns = np.inf
@@ -84,12 +85,12 @@ class Candidates:
         if objective_ns > 0 and expected_ns > 0:
             self._correct(index, objective_ns / expected_ns)
 
-    def record_failure(self, index: int, reason: str) -> None:
+    def record_failure(self, index: int, failed: Failed) -> None:
         """Keep that a config could not be measured, or not again."""
         if self.measured_ns.pop(index, None) is not None:
             del self.latency_ns[index]
             self._find_best()
-        self.failed[index] = reason
+        self.failed[index] = failed
         self._open[index] = False
         self._correct(index, _FAILURE_RATIO)
 
@@ -132,9 +133,11 @@ class Candidates:
 
     def next_expected_best(self) -> int | None:
         """The config that is expected to be best, measurements taken into account; twins come last."""
+        return next(iter(self.expected_best(1)), None)
+
+    def expected_best(self, count: int) -> list[int]:
+        """The ``count`` configs that are expected to be best; see :meth:`next_expected_best`."""
         usable = np.flatnonzero(self._open & (self._ranking.bound_ns < self.best_ns))
-        if usable.size == 0:
-            return None
         in_time = usable[~self._expected_slow[usable]]
         usable = in_time if in_time.size else usable
         firsts = usable[~self._ranking.twin[usable]]
@@ -143,7 +146,8 @@ class Candidates:
             self._weighted_log_ratio[pool] / self._weight[pool]
         )
         expected = np.maximum(corrected, self._ranking.bound_ns[pool])
-        return int(pool[np.lexsort((self._place[pool], expected))[0]])
+        best: list[int] = pool[np.lexsort((self._place[pool], expected))[:count]].tolist()
+        return best
 
 
 def _axis_positions(space: Space) -> NDArray[np.int16]:

@@ -4,10 +4,13 @@
 2. Then configs by expected time, and after the first few one in three by the sampler's choice. Measurements
    correct the expectations, so a wrong prediction is not followed for long. One that seems to be the best so
    far is run again, and its median counts: a lucky run must not cut anything.
+   On a device that times launches in turn every other one is timed against the best so far, at the same
+   clocks, until the interval of their ratio tells which is faster, or that they are equal.
 3. A config whose lower bound is no better than the best measurement is never evaluated. The search ends
    when what remains cannot be better by more than the tolerance, or the trials or the time are used up.
-4. The best few and the baselines are measured again, all with the same repeats. The answer is the best of
-   those all of whose repeats are better than all the default's, else the default.
+4. The best few and the baselines are measured again, all with the same repeats, in turn with the default
+   where the device does that. The answer is the best of those that are surely better than the default, else
+   the default.
 
 Under another objective than latency, a config whose launch takes longer than the default's, by more than what
 runs of one config differ by, cannot be the answer: nobody deploys less waiting in a slower launch.
@@ -27,23 +30,27 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from dataclasses import asdict
+from statistics import median
 
-from xstage_tune.base.errors import DeviceError, FindingError, RunInterrupted
+from xstage_tune.base.errors import DeviceError, DeviceLost, FindingError, RunInterrupted
 from xstage_tune.base.interrupts import held_back, stop_if_asked
+from xstage_tune.base.limits import Objective
 from xstage_tune.base.number_format import counted, duration, percent
 from xstage_tune.base.progress import Progress, phase
 from xstage_tune.families.binding import bind
 from xstage_tune.families.config import KernelConfig
-from xstage_tune.families.kernel_launch import KernelRun
-from xstage_tune.launches.device import Device
-from xstage_tune.search.answer import SLOWER_MARGIN, choose_answer
+from xstage_tune.families.kernel_launch import KernelLaunch, KernelRun
+from xstage_tune.launches.device import Device, LooksAhead
+from xstage_tune.model.checks import NS_PER_S
+from xstage_tune.search.answer import EQUAL, SLOWER_MARGIN, choose_answer
 from xstage_tune.search.candidates import Candidates
 from xstage_tune.search.cuts import describe_cuts
-from xstage_tune.search.evaluation import Failure, evaluate, grouped
+from xstage_tune.search.evaluation import Evaluation, Failed, Failure, evaluate, grouped
 from xstage_tune.search.journal import Journal
 from xstage_tune.search.ranking import rank_configs
 from xstage_tune.search.request import SearchRequest
-from xstage_tune.search.result import Outcome, SearchResult
+from xstage_tune.search.result import Outcome, SearchResult, final_outcome
 from xstage_tune.search.sampling import Proposer
 from xstage_tune.search.space import Space, violations_of
 
@@ -60,8 +67,18 @@ _CONFIRMING_REPEATS = 3
 _FINAL_REPEATS = 5
 _FINALISTS = 4
 _FINALIST_MARGIN = 0.01
+#: No interval makes it more.
+_WIDEST = 0.05
+#: Samples of the last comparison on a device that times in turn.
+_FINAL_SAMPLES = 20
+#: Of each config of a whole space, on such a device: others are to search it by what is measured here.
+_WHOLE_SAMPLES = 8
+#: Configs beside the next one that a device may get ready for.
+_LOOKED_AHEAD = 32
 #: Failures after which the search gives up if nothing has run.
 _HOPELESS = 16
+#: What may be no fault of the config: anything but its code and its output.
+_MAY_BE_THE_DEVICES = ("launch", "fault", "timeout")
 #: Runs of a known config that must fail before the device counts as gone.
 _PROBES = 2
 
@@ -116,6 +133,11 @@ class _Search:
         self._failed_before = dict(journal.failed())
         self._ran = 0
         self._succeeded = False
+        self._began = time.monotonic()
+        self._launched = 0
+        self._busy_ns = 0.0
+        self._in_turn = False
+        self._reference: int | None = None
         self._margin = _FINALIST_MARGIN
         self._no_default = space.no_default
         every = len(space.configs)
@@ -227,6 +249,7 @@ class _Search:
     def _try(self, index: int) -> None:
         """Evaluate a config unless that was done, and tell the sampler."""
         stop_if_asked()
+        self._look_ahead(index)
         if index in self.candidates.measured_ns or index in self.candidates.failed:
             return
         config = self._space.configs[index]
@@ -239,6 +262,21 @@ class _Search:
             self._evaluate(index, config)
         self._proposer.tell(config, self.candidates.measured_ns.get(index))
         self._progress.advance(self._standing())
+
+    def _look_ahead(self, index: int) -> None:
+        """Let the device get ready for a config and those that may come next: compile them, say."""
+        if not isinstance(self._device, LooksAhead):
+            return
+        request, configs = self._request, self._space.configs
+        if request.exhaustive:
+            if self.candidates.tried:  # it was told of all of them
+                return
+            coming = self._ranking.order.tolist()
+        else:
+            coming = self.candidates.expected_best(_LOOKED_AHEAD)
+        path = request.platform.path
+        launches = [KernelLaunch(request.workload, configs[i], path) for i in (index, *coming)]
+        self._device.expect(launches)
 
     def _standing(self) -> str:
         best_ns, bound_ns = self.candidates.best_ns, self.candidates.remaining_bound_ns()
@@ -254,29 +292,76 @@ class _Search:
         """
         objective = self._request.objective
         self._ran += 1
-        run = self._run(index, 1)
-        if isinstance(run, KernelRun) and run.median_ns(objective) < self.candidates.best_ns:
-            run = self._run(index, _CONFIRMING_REPEATS)
-        if isinstance(run, Failure):
-            self._fail(index, run)
+        against = self._incumbent()
+        repeats = _WHOLE_SAMPLES if self._in_turn and self._request.exhaustive else 1
+        found = self._run(index, repeats, against)
+        if (
+            isinstance(found, Evaluation)
+            and found.run.ratio is None
+            and found.run.median_ns(objective) < self.candidates.best_ns
+        ):
+            found = self._run(index, _CONFIRMING_REPEATS, against)
+        if isinstance(found, Failure):
+            self._fail(index, found)
             return
-        samples_ns = run.samples_ns(objective)
-        if min(samples_ns) > 0:
-            self._margin = max(self._margin, max(samples_ns) / min(samples_ns) - 1)
+        run = found.run
+        self._margin = max(self._margin, _spread(run, objective))
         objective_ns, latency_ns = run.median_ns(objective), run.median_ns("latency")
+        if run.ratio is not None and against is not None:
+            latency_ns = run.ratio.value * self.candidates.latency_ns[against]
+            if objective == "latency":
+                objective_ns = latency_ns
         bound_ns = self.candidates.bound_ns(index)
         with held_back():  # what is said to be kept is what is kept
             self._journal.write(
-                config, "complete", objective_ns=objective_ns, bound_ns=bound_ns, latency_ns=latency_ns
-            )
+                config, "complete", objective_ns=objective_ns, bound_ns=bound_ns, latency_ns=latency_ns,
+                measured={"run": asdict(run), "launch": asdict(found.info)},
+            )  # fmt: skip
             self.candidates.record(index, objective_ns, latency_ns)
 
-    def _run(self, index: int, repeats: int) -> KernelRun | Failure:
-        config, least_ns = self._space.configs[index], self.candidates.least_latency_ns(index)
-        workload, path = self._request.workload, self._request.platform.path
-        run = evaluate(self._device, workload, config, path, repeats, least_ns=least_ns)
-        self._succeeded |= isinstance(run, KernelRun)
-        return run
+    def _incumbent(self) -> int | None:
+        """What a config is to be timed in turn with: the best so far; the first one, of a whole space."""
+        if self._request.exhaustive:
+            if self._reference not in self.candidates.measured_ns:
+                self._reference = next(iter(self.candidates.measured_ns), None)
+            return self._reference
+        return min(self.candidates.eligible(), key=self.candidates.measured_ns.__getitem__, default=None)
+
+    def _run(
+        self, index: int, repeats: int, against: int | None = None, *, last: bool = False
+    ) -> Evaluation | Failure:
+        """Run a config.
+
+        Args:
+            repeats: of a device that does not time in turn.
+            last: for the last comparison.
+        """
+        request, configs = self._request, self._space.configs
+        # Inputs that no other launch of the search has had.
+        self._launched += 1
+        launch = KernelLaunch(
+            request.workload,
+            configs[index],
+            request.platform.path,
+            repeats,
+            against=None if against is None else configs[against],
+            tolerance=None if last else EQUAL,
+            inputs=(request.seed << 20) + self._launched,
+            exposed=last,
+            spans=request.objective == "stall",
+        )
+        least_ns = self.candidates.least_latency_ns(index)
+        try:
+            found = evaluate(self._device, launch, objective=request.objective, least_ns=least_ns)
+        except DeviceLost as lost:
+            raise DeviceLost(
+                f"{lost.message}{self._kept()}", self._resumed("once it is in order again: ") or lost.hint
+            ) from None
+        if isinstance(found, Evaluation):
+            self._succeeded = True
+            self._busy_ns += found.run.busy_ns
+            self._in_turn |= found.run.ratio is not None
+        return found
 
     def _fail(self, index: int, failure: Failure) -> None:
         """Keep a failure, and stop if it was the device's.
@@ -289,11 +374,13 @@ class _Search:
         """
         config, bound_ns = self._space.configs[index], self.candidates.bound_ns(index)
         succeeded = self._succeeded
-        gone = self._device_gone(index) if failure.raised else None
+        gone = self._device_gone(index) if failure.raised and failure.fault in _MAY_BE_THE_DEVICES else None
         if gone is None or succeeded:
             with held_back():
-                self._journal.write(config, "failed", bound_ns=bound_ns, reason=failure.reason)
-                self.candidates.record_failure(index, failure.reason)
+                self._journal.write(
+                    config, "failed", bound_ns=bound_ns, reason=failure.reason, fault=failure.fault
+                )
+                self.candidates.record_failure(index, Failed(failure.reason, failure.fault))
         if gone is not None:
             raise DeviceError(
                 f"{self._device.identity} runs nothing any more, not even a config that ran before: "
@@ -343,10 +430,10 @@ class _Search:
             index = self._space.index.get(config)
             if index is not None:
                 self.candidates.record(index, known.objective_ns, known.latency_ns)
-        for config, reason in self._failed_before.items():
+        for config, failed in self._failed_before.items():
             index = self._space.index.get(config)
             if index is not None:
-                self.candidates.record_failure(index, reason)
+                self.candidates.record_failure(index, failed)
         return self.candidates.tried - before
 
     def _result(self, stopped: str) -> SearchResult:
@@ -354,7 +441,7 @@ class _Search:
             measured = self._measure_again()
         candidates, space = self.candidates, self._space
         if space.default is not None and space.default not in measured:
-            reason = candidates.failed[space.index[space.default]]
+            reason = candidates.failed[space.index[space.default]].reason
             self._no_default = f"the default ({space.default.label}) failed: {reason}"
         heuristics = {
             name: measured[config] for name, config in space.heuristics.items() if config in measured
@@ -385,6 +472,9 @@ class _Search:
             below_bound=len(below),
             least_part_of_bound=min(below, default=None),
             slower=len(candidates.too_slow()),
+            hides_more=answer.hides_more,
+            busy_s=self._busy_ns / NS_PER_S if self._busy_ns else None,
+            elapsed_s=time.monotonic() - self._began if self._busy_ns else None,
         )
 
     def _measure_again(self) -> dict[KernelConfig, Outcome]:
@@ -396,26 +486,37 @@ class _Search:
         """
         if not self.candidates.measured_ns:
             raise self._nothing_ran()
-        outcomes: dict[int, Outcome] = {}
+        runs: dict[int, KernelRun] = {}
         for config in self._space.baselines:
             if self._space.index[config] in self.candidates.measured_ns:
-                self._measure_one_again(self._space.index[config], outcomes)
+                self._measure_one_again(self._space.index[config], runs)
         finalists: set[int] = set()
         while len(finalists) < _FINALISTS and (index := self._next_finalist(finalists)) is not None:
-            if index in outcomes or self._measure_one_again(index, outcomes):
+            if index in runs or self._measure_one_again(index, runs):
                 finalists.add(index)
-        if not outcomes:
+        if not runs:
             raise self._nothing_ran()
-        return {outcome.config: outcome for outcome in outcomes.values()}
+        # Of a device that times in turn: what all of them were timed against, over all of its samples.
+        against_ns = [time_ns for run in runs.values() for time_ns in run.against_ns]
+        reference_ns = median(against_ns) if against_ns else None
+        configs, objective = self._space.configs, self._request.objective
+        return {
+            configs[index]: final_outcome(configs[index], run, objective, reference_ns)
+            for index, run in runs.items()
+        }
 
-    def _measure_one_again(self, index: int, outcomes: dict[int, Outcome]) -> bool:
-        """Add a config's outcome, or keep that it failed; says whether it ran."""
-        run = self._run(index, _FINAL_REPEATS)
-        if isinstance(run, Failure):
-            self._fail(index, run)
+    def _measure_one_again(self, index: int, runs: dict[int, KernelRun]) -> bool:
+        """Add a config's run, or keep that it failed; says whether it ran.
+
+        The first of them that runs, the default unless it fails, is what all are timed against.
+        """
+        against = next(iter(runs), index)
+        in_turn = self._in_turn
+        found = self._run(index, _FINAL_SAMPLES if in_turn else _FINAL_REPEATS, against, last=True)
+        if isinstance(found, Failure):
+            self._fail(index, found)
             return False
-        config = self._space.configs[index]
-        outcomes[index] = Outcome(config, run.samples_ns(self._request.objective), run.latency_ns)
+        runs[index] = found.run
         return True
 
     def _next_finalist(self, chosen: set[int]) -> int | None:
@@ -424,3 +525,11 @@ class _Search:
         limit_ns = candidates.best_ns * (1 + self._margin)
         near = [i for i in candidates.eligible() if candidates.measured_ns[i] <= limit_ns and i not in chosen]
         return min(near, key=candidates.measured_ns.__getitem__, default=None)
+
+
+def _spread(run: KernelRun, objective: Objective) -> float:
+    """What runs of one config differ by, or how far its ratio to the best is known, as a fraction."""
+    if run.ratio is not None and objective == "latency":
+        return min(run.ratio.high / run.ratio.low - 1, _WIDEST) if run.ratio.low > 0 else _WIDEST
+    samples_ns = run.samples_ns(objective)
+    return max(samples_ns) / min(samples_ns) - 1 if min(samples_ns) > 0 else 0.0

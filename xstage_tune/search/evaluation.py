@@ -9,19 +9,24 @@ memory is an outcome: the allocation failed, the process is whole, and the next 
 from __future__ import annotations
 
 import re
-import traceback
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isfinite
-from pathlib import Path
+from typing import Literal
 
-from xstage_tune.base.errors import RunInterrupted, StoreError, XStageError
-from xstage_tune.base.fabric import StorePath
+from xstage_tune.base.errors import (
+    DeviceLost,
+    Fault,
+    RunInterrupted,
+    StoreError,
+    XStageError,
+    described,
+)
+from xstage_tune.base.limits import Objective
 from xstage_tune.base.number_format import duration
 from xstage_tune.families.config import KernelConfig
-from xstage_tune.families.kernel_launch import KernelRun, run_kernel
-from xstage_tune.families.workload import Workload
-from xstage_tune.launches.device import Device
+from xstage_tune.families.kernel_launch import KernelLaunch, KernelRun
+from xstage_tune.launches.device import Device, LaunchInfo
 
 #: A latency below this part of its lower bound is taken for no time of this work. One that is below the bound
 #: but above this is kept: the bound rests on the platform's figures, which may be too low for the device.
@@ -36,47 +41,58 @@ class Failure:
 
     Args:
         reason: in one line.
+        fault: what it comes under.
         raised: the device raised it; False where it returned times that are none.
     """
 
     reason: str
+    fault: Fault
     raised: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """A config with its time."""
+
+    run: KernelRun
+    info: LaunchInfo
+
+
 def evaluate(
-    device: Device,
-    workload: Workload,
-    config: KernelConfig,
-    path: StorePath,
-    repeats: int,
-    *,
-    least_ns: float,
-) -> KernelRun | Failure:
-    """Run a config ``repeats`` times.
+    device: Device, launch: KernelLaunch, *, objective: Objective = "latency", least_ns: float = 0.0
+) -> Evaluation | Failure:
+    """Run a config.
 
     Args:
-        path: of the remote stores.
+        objective: what must have been measured.
         least_ns: the lower bound of its latency, by which impossible times are told.
 
     Raises:
-        RunInterrupted, StoreError: these are not of the config.
+        RunInterrupted, StoreError, DeviceLost: these are not of the config.
     """
     try:
-        run = run_kernel(device, workload, config, path, repeats)
-    except (RunInterrupted, StoreError):
+        (outcome,) = device.run([launch])
+    except (RunInterrupted, StoreError, DeviceLost):
         raise
     except XStageError as error:
-        return Failure(error.message, raised=True)
+        return Failure(error.message, error.fault, raised=True)
     except Exception as error:
-        return Failure(_described(error), raised=True)
-    reason = unusable(run, least_ns)
-    return run if reason is None else Failure(reason, raised=False)
+        return Failure(described(error), "fault", raised=True)
+    reason = unusable(outcome.figures, least_ns, objective)
+    if reason is not None:
+        return Failure(reason, "unstable", raised=False)
+    return Evaluation(outcome.figures, outcome.info)
 
 
-def unusable(run: KernelRun, least_ns: float) -> str | None:
-    """Why a run's times cannot be compared with others'; None where they can."""
-    for name, samples_ns in (("latency", run.latency_ns), ("stall", run.stall_ns)):
-        if not samples_ns:
+def unusable(run: KernelRun, least_ns: float, objective: Objective = "latency") -> str | None:
+    """Why a run's times cannot be compared with others'; None where they can.
+
+    Args:
+        objective: without which it is of no use; latency is needed whatever that is.
+    """
+    times = {"latency": run.latency_ns, "stall": run.stall_ns, "latency to compare with": run.against_ns}
+    for name, samples_ns in times.items():
+        if not samples_ns and name in ("latency", objective):
             return f"the device returned no {name}"
         zero_is_time = name == "stall"
         wrong = [ns for ns in samples_ns if not (isfinite(ns) and (ns > 0 or (zero_is_time and ns == 0)))]
@@ -99,29 +115,31 @@ class FailureGroup:
         reason: of the first of them.
         configs: how many.
         example: label of the first.
+        fault: what it comes under; empty in results of earlier versions.
     """
 
     reason: str
     configs: int
     example: str
+    fault: Fault | Literal[""] = ""
 
 
-def grouped(failures: Iterable[tuple[KernelConfig, str]]) -> tuple[FailureGroup, ...]:
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """Why a config has no time, as it is kept; ``fault`` is empty in trials of earlier versions."""
+
+    reason: str
+    fault: Fault | Literal[""] = ""
+
+
+def grouped(failures: Iterable[tuple[KernelConfig, Failed]]) -> tuple[FailureGroup, ...]:
     """Failures by reason, the most frequent first."""
     groups: dict[str, FailureGroup] = {}
-    for config, reason in failures:
-        key = _NUMBER.sub("#", reason.replace(config.label, "the config"))
+    for config, failed in failures:
+        key = _NUMBER.sub("#", failed.reason.replace(config.label, "the config"))
         found = groups.get(key)
         if found is None:
-            groups[key] = FailureGroup(reason, 1, config.label)
+            groups[key] = FailureGroup(failed.reason, 1, config.label, failed.fault)
         else:
-            groups[key] = FailureGroup(found.reason, found.configs + 1, found.example)
+            groups[key] = replace(found, configs=found.configs + 1)
     return tuple(sorted(groups.values(), key=lambda group: -group.configs))
-
-
-def _described(error: Exception) -> str:
-    """An error that is none of ours: its type, its first line, and where it was raised."""
-    lines = str(error).strip().splitlines()
-    message = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
-    frames = traceback.extract_tb(error.__traceback__)
-    return f"{message} ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else message

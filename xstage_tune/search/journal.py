@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from xstage_tune.base.errors import UsageError
 from xstage_tune.base.interrupts import held_back
@@ -23,6 +23,7 @@ from xstage_tune.families.workload import Workload
 from xstage_tune.families.workload_files import workload_from_keys
 from xstage_tune.platforms.loader import load_platform
 from xstage_tune.platforms.schema import PlatformProfile
+from xstage_tune.search.evaluation import Failed
 from xstage_tune.search.request import SearchRequest
 from xstage_tune.search.result import SearchResult, result_from_keys
 from xstage_tune.search.space import Space
@@ -52,7 +53,7 @@ class Journal(Protocol):
         """What the trials that an earlier run of this study finished have measured."""
         ...
 
-    def failed(self) -> Mapping[KernelConfig, str]:
+    def failed(self) -> Mapping[KernelConfig, Failed]:
         """Why the configs failed that an earlier run of this study could not measure."""
         ...
 
@@ -65,8 +66,15 @@ class Journal(Protocol):
         bound_ns: float | None = None,
         latency_ns: float | None = None,
         reason: str = "",
+        fault: str = "",
+        measured: Mapping[str, Any] | None = None,
     ) -> None:
-        """Keep one trial; ``state`` is complete, pruned, failed or cut."""
+        """Keep one trial; ``state`` is complete, pruned, failed or cut.
+
+        Args:
+            fault: what a failure comes under.
+            measured: all that was, its samples and the GPU's states.
+        """
         ...
 
     def conclude(self, result: SearchResult) -> None:
@@ -86,7 +94,7 @@ class NoJournal:
     def finished(self) -> Mapping[KernelConfig, Measured]:
         return {}
 
-    def failed(self) -> Mapping[KernelConfig, str]:
+    def failed(self) -> Mapping[KernelConfig, Failed]:
         return {}
 
     def write(
@@ -98,6 +106,8 @@ class NoJournal:
         bound_ns: float | None = None,
         latency_ns: float | None = None,
         reason: str = "",
+        fault: str = "",
+        measured: Mapping[str, Any] | None = None,
     ) -> None:
         """Nothing is kept."""
 
@@ -116,12 +126,12 @@ class StoreJournal:
     study_id: str
     next_number: int = 0
     measured_before: dict[KernelConfig, Measured] = field(default_factory=dict)
-    failed_before: dict[KernelConfig, str] = field(default_factory=dict)
+    failed_before: dict[KernelConfig, Failed] = field(default_factory=dict)
 
     def finished(self) -> Mapping[KernelConfig, Measured]:
         return self.measured_before
 
-    def failed(self) -> Mapping[KernelConfig, str]:
+    def failed(self) -> Mapping[KernelConfig, Failed]:
         return self.failed_before
 
     def write(
@@ -133,10 +143,13 @@ class StoreJournal:
         bound_ns: float | None = None,
         latency_ns: float | None = None,
         reason: str = "",
+        fault: str = "",
+        measured: Mapping[str, Any] | None = None,
     ) -> None:
         self._add(
-            config, state, objective_ns=objective_ns, bound_ns=bound_ns, latency_ns=latency_ns, reason=reason
-        )
+            config, state, objective_ns=objective_ns, bound_ns=bound_ns, latency_ns=latency_ns, reason=reason,
+            fault=fault or None, measured=dict(measured) if measured else None,
+        )  # fmt: skip
 
     def conclude(self, result: SearchResult) -> None:
         with held_back():  # a study with a result is finished
@@ -227,10 +240,10 @@ def resume_study(
 
 def recorded(
     study: Study, trials: Sequence[Trial]
-) -> tuple[dict[KernelConfig, Measured], dict[KernelConfig, str]]:
+) -> tuple[dict[KernelConfig, Measured], dict[KernelConfig, Failed]]:
     """What a study's trials measured, and why the others failed, by config; the last one of each counts."""
     measured: dict[KernelConfig, Measured] = {}
-    failed: dict[KernelConfig, str] = {}
+    failed: dict[KernelConfig, Failed] = {}
     for trial in trials:
         if trial.verification or trial.state not in ("complete", "failed"):
             continue
@@ -238,7 +251,7 @@ def recorded(
         measured.pop(config, None)
         failed.pop(config, None)
         if trial.state == "failed":
-            failed[config] = trial.reason
+            failed[config] = Failed(trial.reason, cast(Any, trial.fault or ""))
         elif (found := _measured(trial, study.objective)) is not None:
             measured[config] = found
     return measured, failed

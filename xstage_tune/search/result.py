@@ -8,8 +8,11 @@ from statistics import median
 from typing import Any
 
 from xstage_tune.base.errors import UsageError
+from xstage_tune.base.limits import Objective
 from xstage_tune.families.config import KernelConfig
 from xstage_tune.families.config_files import config_from_keys, config_keys
+from xstage_tune.families.kernel_launch import KernelRun
+from xstage_tune.launches.in_turn import Interval, ratio_of, ratio_of_ratios
 from xstage_tune.search.evaluation import FailureGroup
 
 
@@ -22,11 +25,20 @@ class Outcome:
         samples_ns: its repeats, of the objective.
         latency_samples_ns: the same repeats' latency; empty in results of earlier versions by another
             objective.
+        in_turn: whether each sample was taken in turn with one of the same reference, and is its ratio to
+            that, times the reference's time.
+        cold_ns: median latency with an empty L2; None where that was not measured.
+        exposed_ns: E_res; None where that was not measured.
+        throttled: what slowed the GPU down meanwhile.
     """
 
     config: KernelConfig
     samples_ns: tuple[float, ...]
     latency_samples_ns: tuple[float, ...] = ()
+    in_turn: bool = False
+    cold_ns: float | None = None
+    exposed_ns: float | None = None
+    throttled: tuple[str, ...] = ()
 
     @property
     def objective_ns(self) -> float:
@@ -37,9 +49,28 @@ class Outcome:
         """Of the launch, whatever the objective; None where it was not kept."""
         return median(self.latency_samples_ns) if self.latency_samples_ns else None
 
-    def surely_better_than(self, other: Outcome) -> bool:
-        """Whether even the worst repeat is better than the other's best one."""
+    def over(self, other: Outcome) -> Interval:
+        """Its objective over another's, each of which was taken in turn with the same reference."""
+        return ratio_of_ratios(self.samples_ns, other.samples_ns)
+
+    def surely_better_than(self, other: Outcome, by: float = 0.0) -> bool:
+        """Whether even the worst repeat is better than the other's best one.
+
+        Args:
+            by: of samples that were taken in turn, where the interval of the ratio says so: what fraction
+                better.
+        """
+        if self.in_turn and other.in_turn:
+            return self.over(other).high < 1 - by
         return max(self.samples_ns) < min(other.samples_ns)
+
+    @property
+    def range_ns(self) -> tuple[float, float]:
+        """Least and most of the repeats; of samples that were taken in turn, the interval of their mean."""
+        if not self.in_turn:
+            return min(self.samples_ns), max(self.samples_ns)
+        ratio = ratio_of(self.samples_ns, [self.objective_ns] * len(self.samples_ns))
+        return ratio.low * self.objective_ns, ratio.high * self.objective_ns
 
     def keys(self) -> dict[str, Any]:
         return {
@@ -48,7 +79,35 @@ class Outcome:
             "samples_ns": list(self.samples_ns),
             "latency_ns": self.latency_ns,
             "latency_samples_ns": list(self.latency_samples_ns),
+            "in_turn": self.in_turn,
+            "cold_ns": self.cold_ns,
+            "exposed_ns": self.exposed_ns,
+            "throttled": list(self.throttled),
         }
+
+
+def final_outcome(
+    config: KernelConfig, run: KernelRun, objective: Objective, reference_ns: float | None
+) -> Outcome:
+    """What the last comparison measured of a config.
+
+    Args:
+        reference_ns: time of what all were timed against; None of a device that does not time in turn.
+    """
+    latency_ns = run.latency_ns
+    if run.against_ns and reference_ns is not None:
+        pairs = zip(run.latency_ns, run.against_ns, strict=True)
+        latency_ns = tuple(reference_ns * own / against for own, against in pairs)
+    latency = objective == "latency"
+    return Outcome(
+        config,
+        latency_ns if latency else run.samples_ns(objective),
+        latency_ns,
+        in_turn=latency and bool(run.against_ns),
+        cold_ns=median(run.cold_ns) if run.cold_ns else None,
+        exposed_ns=run.exposed_ns,
+        throttled=run.throttled,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +150,10 @@ class SearchResult:
         below_bound: configs whose launch took less than its lower bound: the platform's figures are too low
             for this device, and the bound does not hold.
         least_part_of_bound: the least measured part of such a bound; None where there is none.
+        hides_more: the config that ties with the answer and is faster by its median, but exposes more; None
+            where the answer is the fastest.
+        busy_s, elapsed_s: what the GPU ran for in this run of the search, and how long that took; None where
+            the device does not tell.
         slower: configs that could not be the answer because their launch takes longer than the baseline's.
         unfinished: why this is only the best so far of a search that has not ended; empty where it has.
     """
@@ -118,6 +181,14 @@ class SearchResult:
     least_part_of_bound: float | None = None
     slower: int = 0
     unfinished: str = ""
+    hides_more: KernelConfig | None = None
+    busy_s: float | None = None
+    elapsed_s: float | None = None
+
+    @property
+    def faults(self) -> int:
+        """Configs that a fault ruled out: neither what is not worth a launch, nor of an earlier version."""
+        return sum(group.configs for group in self.failures if group.fault not in ("", "unusable"))
 
     @property
     def baseline(self) -> Outcome | None:
@@ -196,6 +267,10 @@ class SearchResult:
             "below_bound": self.below_bound,
             "least_part_of_bound": self.least_part_of_bound,
             "slower": self.slower,
+            "faults": self.faults,
+            "hides_more_than": None if self.hides_more is None else config_keys(self.hides_more),
+            "busy_s": self.busy_s,
+            "elapsed_s": self.elapsed_s,
             "warnings": list(self.warnings),
         }
 
@@ -211,10 +286,19 @@ def result_from_keys(keys: Mapping[str, Any], origin: str) -> SearchResult:
         samples_ns = tuple(data["samples_ns"])
         earlier = samples_ns if keys["objective"] == "latency" else ()
         latency_ns = tuple(data.get("latency_samples_ns", earlier))
-        return Outcome(config_from_keys(data["config"], origin), samples_ns, latency_ns)
+        return Outcome(
+            config_from_keys(data["config"], origin),
+            samples_ns,
+            latency_ns,
+            in_turn=data.get("in_turn", False),
+            cold_ns=data.get("cold_ns"),
+            exposed_ns=data.get("exposed_ns"),
+            throttled=tuple(data.get("throttled", ())),
+        )
 
     plain = ("study_id", "workload", "platform", "device", "objective", "sampler", "seed", "bound_ns",
              "evaluations", "failed", "stopped")  # fmt: skip
+    hidden = keys.get("hides_more_than")
     try:
         return SearchResult(
             **{name: keys[name] for name in plain},
@@ -230,6 +314,9 @@ def result_from_keys(keys: Mapping[str, Any], origin: str) -> SearchResult:
             below_bound=keys.get("below_bound", 0),
             least_part_of_bound=keys.get("least_part_of_bound"),
             slower=keys.get("slower", 0),
+            hides_more=hidden and config_from_keys(hidden, origin),
+            busy_s=keys.get("busy_s"),
+            elapsed_s=keys.get("elapsed_s"),
         )
     except (KeyError, TypeError) as error:
         raise UsageError(f"{origin}: not the result of a search: {error}") from None

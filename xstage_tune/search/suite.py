@@ -15,7 +15,7 @@ from typing import Any, cast
 
 from xstage_tune.base.errors import RunInterrupted
 from xstage_tune.base.progress import NoProgress, Progress
-from xstage_tune.families.kernel_launch import KernelRun
+from xstage_tune.families.kernel_launch import KernelLaunch
 from xstage_tune.families.megamoe.family import FAMILY
 from xstage_tune.families.megamoe.paper import PAPER_MOE_MODELS, PAPER_TOKENS_PER_RANK
 from xstage_tune.families.megamoe.workload import MoeWorkload, Precision, Routing
@@ -23,7 +23,7 @@ from xstage_tune.families.workload_files import load_workload
 from xstage_tune.launches.device import Device
 from xstage_tune.platforms.schema import PlatformProfile
 from xstage_tune.search.driver import run_search
-from xstage_tune.search.evaluation import evaluate
+from xstage_tune.search.evaluation import Evaluation, evaluate
 from xstage_tune.search.journal import begin_study
 from xstage_tune.search.request import SearchOptions, SearchRequest
 from xstage_tune.search.result import Outcome, SearchResult
@@ -207,8 +207,10 @@ def _row(
     result: SearchResult,
 ) -> SuiteRow:
     config = FAMILY.bind(workload, platform).with_schedule("interleaved")
-    run = evaluate(device, workload, config, platform.path, _REPEATS, least_ns=0.0)
-    interleaved = Outcome(config, run.latency_ns, run.latency_ns) if isinstance(run, KernelRun) else None
+    found = evaluate(device, KernelLaunch(workload, config, platform.path, _REPEATS))
+    interleaved = None
+    if isinstance(found, Evaluation):
+        interleaved = Outcome(config, found.run.latency_ns, found.run.latency_ns)
     # A search of few trials may not have come to what the suite compares it with.
     evaluated = (*result.named, *(() if interleaved is None else (interleaved,)))
     tuned = min(evaluated, key=lambda outcome: outcome.objective_ns)

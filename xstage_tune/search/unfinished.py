@@ -59,9 +59,9 @@ def _best_so_far(store: Store, study: Study, platform: PlatformProfile) -> Searc
     for config, known in measured.items():
         if config in space.index:
             candidates.record(space.index[config], known.objective_ns, known.latency_ns)
-    for config, reason in failed.items():
+    for config, why in failed.items():
         if config in space.index:
-            candidates.record_failure(space.index[config], reason)
+            candidates.record_failure(space.index[config], why)
     outcomes = {
         config: Outcome(config, (known.objective_ns,), (known.latency_ns,))
         for config, known in measured.items()

@@ -16,7 +16,7 @@ from xstage_tune.store.dialects import lock_schema
 from xstage_tune.store.location import Location, file_location
 
 #: The newest migration in ``store/versions``.
-HEAD_REVISION = "0005"
+HEAD_REVISION = "0006"
 
 _version = Table(VERSION_TABLE, MetaData(), Column("version_num", String(32), primary_key=True))
 

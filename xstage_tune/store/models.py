@@ -244,6 +244,8 @@ class Trial(Checked, Base):
     reason: Mapped[str]  # why it was cut, pruned or failed; empty otherwise
     verification: Mapped[dict[str, Any] | None]
     created_at: Mapped[Utc]
+    fault: Mapped[str | None]  # what a failure comes under; NULL in trials of before 0006, and of others
+    measured: Mapped[dict[str, Any] | None]  # samples and the GPU's states; NULL as fault, and of no run
 
 
 class Export(Checked, Base):

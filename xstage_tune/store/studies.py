@@ -245,6 +245,8 @@ class Studies:
         reason: str = "",
         verification: dict[str, Any] | None = None,
         run_id: str | None = None,
+        fault: str | None = None,
+        measured: dict[str, Any] | None = None,
     ) -> None:
         """Keep one trial; ``state`` is complete, pruned, failed or cut.
 
@@ -263,6 +265,8 @@ class Studies:
             latency_ns=latency_ns,
             reason=reason,
             verification=verification,
+            fault=fault,
+            measured=measured,
             created_at=utc_now(),
         )
 

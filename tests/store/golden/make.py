@@ -21,6 +21,7 @@ FIT = {"drain_bytes_per_s": 52.6e9, "knee": float("inf")}
 PARAMS = {"block_m": 128}
 MEASURED = {"makespan_ns": 123.5, "issue_mean_ns": None}
 LATENCY_NS = 742.5
+TRIAL_MEASURED = {"run": {"latency_ns": [742.5, float("nan")]}}
 
 
 def main() -> None:
@@ -57,6 +58,8 @@ def write_content(store: Store) -> None:
         params=PARAMS,
         objective_ns=float("nan"),
         latency_ns=LATENCY_NS,
+        fault="unstable",
+        measured=TRIAL_MEASURED,
         run_id=run.id,
     )
     store.studies.add_export(study, format="json", path="best.json", sha256="ef")

@@ -38,6 +38,25 @@ def random_inputs(tokens: int, heads: int, head_dim: int, seed: int) -> Inputs:
     return Inputs(*(to_bf16(generator.standard_normal(size, np.float32)) for _ in range(3)))
 
 
+class InputPool:
+    """Unit normal numbers of which q, k and v are cut, elsewhere for each seed: drawing them takes longer."""
+
+    _SPARE = 1 << 20
+
+    def __init__(self, tokens: int, heads: int, head_dim: int) -> None:
+        self._size = (tokens, heads, head_dim)
+        numbers = np.random.default_rng(0).standard_normal(
+            tokens * heads * head_dim + self._SPARE, np.float32
+        )
+        self._bits = to_bf16(numbers)
+
+    def inputs(self, seed: int) -> Inputs:
+        """Those of a seed; views, not to be changed."""
+        length = self._bits.size - self._SPARE
+        begins = np.random.default_rng(seed).integers(self._SPARE, size=3).tolist()
+        return Inputs(*(self._bits[begin : begin + length].reshape(self._size) for begin in begins))
+
+
 def sampled_tokens(tokens: int, ranks: int, seed: int) -> Ints:
     """The first and the last token, a first one of a rank in the middle, and a few others; ascending."""
     boundary = min(tokens - 1, ranks // 2 * -(-tokens // ranks))
@@ -75,6 +94,21 @@ def check_attention(output: Bits, inputs: Inputs, tokens: Ints) -> tuple[CheckFi
     wrong = int(np.count_nonzero(~(error <= TOLERANCE))) * expected.shape[2] * _BITS_BYTES
     place = _place(int(tokens[row]), int(head), what)
     return CheckFigures(relative_error, place), Verification(checked, wrong)
+
+
+def check_like(output: Bits, trusted: Bits) -> tuple[CheckFigures, Verification]:
+    """All of an output against that of another kernel which was found right, as far as rounding goes."""
+    seen, expected = from_bf16(output), from_bf16(trusted)
+    beyond = seen - expected
+    error = np.sqrt(np.einsum("thd,thd->th", beyond, beyond))
+    size = np.sqrt(np.einsum("thd,thd->th", expected, expected))
+    wrong = ~(error <= 2 * TOLERANCE * size)  # each may be as far off
+    if not wrong.any():
+        return CheckFigures(None, ""), Verification(output.nbytes, 0)
+    token, head = (int(at) for at in np.argwhere(wrong)[0])
+    what = f"relative error {error[token, head] / size[token, head]:.3g} against another kernel's"
+    wrong_bytes = int(np.count_nonzero(wrong)) * output.shape[2] * _BITS_BYTES
+    return CheckFigures(None, _place(token, head, what)), Verification(output.nbytes, wrong_bytes)
 
 
 def check_equal(output: Bits, expected: Bits, rows_per_rank: int) -> tuple[CheckFigures, Verification]:
