@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -134,3 +135,12 @@ def test_errors_of_ours_keep_their_words(device: IsolatedDevice, folder: Path) -
     (folder / "faults").write_text(f"{CONFIGS[0].label}\tincorrect\n")
     with pytest.raises(XStageError, match="4,096 bytes are wrong"):
         list(device.run([launch(0)]))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_to_all_processes_of_a_job_leaves_the_worker_to_its_parent(
+    device: IsolatedDevice, folder: Path, number: signal.Signals
+) -> None:
+    os.kill(workers(folder)[0], number)
+    assert isinstance(evaluate(device, launch(0)), Evaluation)
+    assert device.replaced == 0

@@ -12,9 +12,12 @@ from xstage_tune.families.attention_a2a.check import (
     POISON_BITS,
     TOLERANCE,
     Bits,
+    InputPool,
     Inputs,
     check_attention,
     check_equal,
+    check_like,
+    complaint,
     from_bf16,
     random_inputs,
     reference,
@@ -42,6 +45,30 @@ def test_inputs_depend_on_the_seed_alone() -> None:
     assert np.array_equal(again.key, INPUTS.key)
     assert not np.array_equal(other.key, INPUTS.key)
     assert from_bf16(INPUTS.value).std() == pytest.approx(1.0, abs=0.05)
+
+
+def test_inputs_of_a_pool_are_fresh_for_each_seed_and_look_like_drawn_ones() -> None:
+    pool = InputPool(50, 3, 64)
+    one, same, other = pool.inputs(1), pool.inputs(1), pool.inputs(2)
+    assert one.query.shape == (50, 3, 64)
+    assert np.array_equal(one.query, same.query)
+    for first, second in ((one.query, other.query), (one.query, one.key), (one.key, one.value)):
+        assert abs(np.corrcoef(from_bf16(first).ravel(), from_bf16(second).ravel())[0, 1]) < 0.1
+    assert from_bf16(other.value).std() == pytest.approx(1.0, abs=0.05)
+
+
+def test_another_kernels_output_may_round_otherwise_and_no_more() -> None:
+    trusted = right_output(INPUTS)
+    assert check_like(trusted, trusted)[1].mismatched_bytes == 0
+    rounded = to_bf16(from_bf16(trusted) * np.float32(1.004))
+    assert complaint(*check_like(rounded, trusted)) == ""
+    wrong = trusted.copy()
+    wrong[17, 2] = to_bf16(from_bf16(trusted[17, 2]) * np.float32(1.1))
+    figures, found = check_like(wrong, trusted)
+    assert "token 17, head 2" in figures.place
+    assert found.mismatched_bytes == 64 * 2
+    wrong[17, 2] = POISON_BITS
+    assert "token 17, head 2" in complaint(*check_like(wrong, trusted))
 
 
 def test_reference_is_attention_of_the_sampled_rows() -> None:

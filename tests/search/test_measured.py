@@ -19,7 +19,7 @@ import pytest
 
 from tests.configs.cases import BLACKWELL
 from tests.devices.fault_device import COMES_UNDER, open_planted
-from tests.search.cases import RunsKernels, drained, request, small_space
+from tests.search.cases import CountingSimulator, RunsKernels, drained, request, small_space
 from tests.search.killed_search import TRIALS, search
 from xstage_tune.base.errors import DeviceLost
 from xstage_tune.base.progress import NoProgress
@@ -30,6 +30,7 @@ from xstage_tune.families.kernel_launch import KernelLaunch, KernelRun
 from xstage_tune.launches.device import LaunchInfo, Outcome
 from xstage_tune.search.driver import run_search
 from xstage_tune.search.journal import NoJournal, begin_study, recorded, stored_result
+from xstage_tune.search.ranking import rank_configs
 from xstage_tune.search.result import SearchResult
 from xstage_tune.store.facade import Store
 
@@ -153,6 +154,52 @@ def test_samples_and_states_are_kept_with_each_trial(store: Store) -> None:
         assert trial.measured is not None
         assert len(trial.measured["run"]["latency_ns"]) == len(trial.measured["run"]["against_ns"]) == 5
         assert trial.measured["launch"]["kernel"] == "kernel"
+
+
+def test_some_trials_check_what_the_model_leaves_out_and_the_result_says_what_they_found(
+    store: Store,
+) -> None:
+    device = InTurn(by_place)
+    asked = request(trials=60)
+    journal = begin_study(store, asked, SPACE, device.identity)
+    result = run_search(asked, SPACE, device, journal, NoProgress())
+    assert result.model is not None
+    assert result.model.checked == 3
+    assert result.model.checked_best_over_best is not None
+    assert result.model.second_half_error is not None
+    assert stored_result(store) == result
+    simulated = run_search(asked, SPACE, CountingSimulator(), NoJournal(), NoProgress())
+    assert simulated.model is None  # it is the model
+
+
+def test_measured_against_expected_is_kept_with_each_trial_and_gets_nearer(store: Store) -> None:
+    """A machine on which everything takes a third longer than the closed forms say."""
+    ranking = rank_configs(SPACE.configs, drained(), BLACKWELL, "latency")
+    closed = dict(zip(SPACE.configs, ranking.predicted_ns, strict=True))
+    device = InTurn(lambda config: 1.33 * float(closed[config]))
+    asked = request(trials=40)
+    result = run_search(asked, SPACE, device, begin_study(store, asked, SPACE, device.identity), NoProgress())
+    assert result.model is not None
+    # At the clocks of the default's second launch, on which every later ratio rests.
+    assert result.model.closed_form_error == pytest.approx(1.33 * 1.02 - 1, abs=0.01)
+    assert result.model.first_half_error is not None
+    assert result.model.second_half_error is not None
+    assert result.model.second_half_error < result.model.first_half_error < result.model.closed_form_error
+    kept = [trial.measured for trial in store.studies.trials(store.studies.get().id) if trial.measured]
+    assert all(trial["closed_form_ns"] > 0 and trial["expected_ns"] > 0 for trial in kept)
+
+
+def test_bounds_that_a_measurement_broke_cut_no_more_than_they_have_proved() -> None:
+    """Every time is below its bound: as they stand, bounds would cut what is faster than the best."""
+    bounds_ns = rank_configs(SPACE.configs, drained(), BLACKWELL, "latency").bound_ns
+    times_ns = {
+        config: float(bound_ns) * (0.8 if place % 2 else 0.99)
+        for place, (config, bound_ns) in enumerate(zip(SPACE.configs, bounds_ns, strict=True))
+    }
+    result = measured(InTurn(times_ns.__getitem__), trials=len(SPACE.configs), tolerance=0.0)
+    best_ns = min(times_ns.values())
+    assert times_ns[result.best.config] <= best_ns * 1.003
+    assert result.below_bound > 0
 
 
 @pytest.fixture

@@ -65,7 +65,7 @@ COMMANDS = {
         "Compile all kernels that a search may time; needs no GPU.",
         (
             "xstage-tune build -w fa-a2a/paper -p h200-host --set tokens=8192",
-            "XSTAGE_CACHE_DIR=cache xstage-tune build -w fa-a2a/paper -p h200-host --processes 16",
+            "xstage-tune build -w fa-a2a/paper -p h200-host --processes 16",
         ),
     ),
     "search": CommandHelp(
@@ -73,7 +73,7 @@ COMMANDS = {
         (
             f"xstage-tune search -w {_WORKLOAD} -p paper-nvlink5 --trials 60",
             "xstage-tune search -w fa-a2a/paper -p h200-peer --set tokens=16384",
-            "xstage-tune search -w fa-a2a/paper --device cuda --sampler exhaustive --record paper.xstune",
+            "xstage-tune search -w fa-a2a/paper --device cuda --record paper.xstune",
             "xstage-tune search --resume latest --trials 200",
         ),
     ),
@@ -81,7 +81,7 @@ COMMANDS = {
         "Measure a deployed config and the default on this machine.",
         (
             "xstage-tune verify tuned/attention.json",
-            "xstage-tune verify tuned/attention.json --format json || echo search again",
+            "xstage-tune verify tuned/attention.json --format json",
         ),
     ),
     "export": CommandHelp(

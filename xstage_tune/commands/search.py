@@ -90,6 +90,14 @@ def search(
     ] = None,
     tolerance: Annotated[float | None, number(TOLERANCE, _TOLERANCE, "0.01")] = None,
     overrides: SetOption = None,
+    tokens: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N,N,...",
+            help="Search a layer at each of these sizes, a study each, all of one bundle; --set KEY=N,N,... "
+            "does so for any key.",
+        ),
+    ] = None,
     record: Annotated[
         Path | None,
         typer.Option(help="Keep what is measured for replay (.xstune); with --sampler exhaustive all of it."),
@@ -103,6 +111,7 @@ def search(
     from xstage_tune.devices.recorded_kernels import KernelRecorder
     from xstage_tune.devices.spec import SEARCH
     from xstage_tune.launches.recording import SUFFIXES, new_recording
+    from xstage_tune.search.ladder import ladder_of
     from xstage_tune.search.request import SearchOptions
     from xstage_tune.store.facade import Store
 
@@ -120,14 +129,22 @@ def search(
     if suite is not None:
         if overrides or resume or timeout is not None or objective is not None:
             raise UsageError(f"--suite {suite} takes no --set, --resume, --timeout or --objective")
+        if tokens or record:
+            raise UsageError(f"--suite {suite} takes no --tokens or --record")
         _run_suite(platform, device, SearchOptions.read(given, "the command line"), store, output, force)
         return
-    if workload is None and overrides:
+    if workload is None and (overrides or tokens):
         raise UsageError(
-            "--resume without --workload takes the study's own workload, and no --set",
-            "leave out --set, or give --workload too",
+            "--resume without --workload takes the study's own workload, and no --set or --tokens",
+            "leave them out, or give --workload too",
         )
-    request, study = _request(workload, overrides or (), platform, resume, given, store)
+    steps = ladder_of(overrides or (), tokens)
+    if len(steps) > 1:
+        if workload is None or resume or record is not None:
+            raise UsageError("sizes are searched with --workload, without --resume and --record")
+        _run_ladder(workload, steps, platform, device, given, store, output, force)
+        return
+    request, study = _request(workload, steps[0], platform, resume, given, store)
     if record is not None:
         check_target(record, SUFFIXES["search"], force=force, option="--record")
     layer = request.workload
@@ -213,6 +230,51 @@ def _search_one(
                 store, study, request, device.identity, retry_failed=retry_failed, take_over=take_over
             )
         return run_search(request, space, device, journal, progress)
+
+
+def _run_ladder(
+    workload: str,
+    steps: Sequence[tuple[str, ...]],
+    platform: str | None,
+    device: str,
+    given: dict[str, Any],
+    location: str | None,
+    output: OutputFormat,
+    force: bool,
+) -> None:
+    from xstage_tune.base.json_output import emit_json
+    from xstage_tune.devices.opener import open_kernels
+    from xstage_tune.devices.platform_choice import choose_platform
+    from xstage_tune.devices.spec import SEARCH
+    from xstage_tune.families.workload_files import load_workload
+    from xstage_tune.report.progress import SweepProgress
+    from xstage_tune.report.search_tables import ladder_report
+    from xstage_tune.report.tables import result_console
+    from xstage_tune.search.ladder import run_ladder, settings_of
+    from xstage_tune.search.request import SearchRequest
+    from xstage_tune.search.sampling import require_sampler
+    from xstage_tune.store.facade import Store
+
+    spec = SEARCH.parse(device)
+    if spec.kind == "replay":
+        raise UsageError("a space on record is of one size", "search one size on it, or several elsewhere")
+    profile = choose_platform(platform, notify)
+    layers = [load_workload(workload, step) for step in steps]
+    requests = [SearchRequest(workload=layer, platform=profile, **given) for layer in layers]
+    require_sampler(requests[0].sampler)
+    with (
+        closing(open_kernels(spec, profile, notify, kind=layers[0].kind, force=force)) as kernels,
+        Store.open(location) as store,
+        SweepProgress("searching") as progress,
+    ):
+        asked = list(zip(settings_of(steps), requests, strict=True))
+        result = run_ladder(asked, kernels, store, progress)
+    if output is OutputFormat.JSON:
+        emit_json(result.keys())
+    else:
+        result_console().print(ladder_report(result))
+    if result.faults:
+        raise typer.Exit(ExitCode.FINDING)
 
 
 def _run_suite(

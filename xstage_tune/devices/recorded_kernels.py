@@ -93,6 +93,11 @@ class ReplayedKernels:
         against_ns = [time_ns for one in figures for time_ns in one.get("against_ns") or ()]
         self._reference_ns = median(against_ns) if against_ns else None
 
+    @property
+    def configs(self) -> int:
+        """How many were measured, or failed."""
+        return len(self._numbers)
+
     def describe(self) -> DeviceDescription:
         """The recorded GPU, marked as replayed."""
         return replace(self._recording.manifest.device, kind="replay")

@@ -65,8 +65,10 @@ class Worker:
 
 
 def _stand_alone() -> None:
-    """Leave Ctrl-C to the parent, and end with it, however that ends: a worker alone would keep the GPU."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """Leave Ctrl-C and SIGTERM to the parent, and end with it: alone this would keep the GPU."""
+    # Both may be sent to all processes of a job: what ends here is then no fault of what runs here.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
     parent = parent_process()
     assert parent is not None
 

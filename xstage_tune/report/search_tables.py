@@ -12,7 +12,8 @@ from xstage_tune.export.verify import Verification
 from xstage_tune.report.tables import Column, Columns, TableData, number, render_report, table
 from xstage_tune.search.build import BuildResult
 from xstage_tune.search.evaluation import FailureGroup
-from xstage_tune.search.result import Cut, Outcome, SearchResult
+from xstage_tune.search.ladder import LadderResult, Step
+from xstage_tune.search.result import Cut, ModelCheck, Outcome, SearchResult
 from xstage_tune.search.suite import Ratios, SuiteResult, SuiteRow
 
 _MOST_TIES = 5
@@ -63,6 +64,32 @@ def verification_report(found: Verification) -> RenderableType:
         Column(found.workload, lambda row: row[1]),
     )
     return render_report([table(f"On {found.device}", columns, rows)])
+
+
+def ladder_report(result: LadderResult) -> RenderableType:
+    """One line a size."""
+
+    def best(step: Step) -> Outcome | None:
+        return step.result.best if step.result else None
+
+    def over(step: Step) -> float | None:
+        baseline = step.result.baseline if step.result else None
+        found = best(step)
+        return (
+            baseline.objective_ns / found.objective_ns if baseline and found and found.objective_ns else None
+        )
+
+    columns: Columns[Step] = (
+        Column("size", lambda step: step.setting),
+        Column("best", lambda step: outcome.config.label if (outcome := best(step)) else step.failed),
+        number("objective", lambda step: outcome.objective_ns if (outcome := best(step)) else None, duration),
+        number("default over it", over, factor),
+        number("evaluated", lambda step: step.result.evaluations if step.result else None, count),
+        Column("study", lambda step: step.result.study_id if step.result else ""),
+    )
+    notes = (f"xstage-tune export --suite {result.suite_id} -o FOLDER writes them all",)
+    title = f"{result.workload} on {result.platform}, {result.device}"
+    return render_report([table(title, columns, result.steps, notes=notes)])
 
 
 def suite_report(result: SuiteResult) -> RenderableType:
@@ -144,6 +171,8 @@ def _notes(result: SearchResult) -> Iterator[str]:
         yield f"with an L2 that holds none of its data the best takes {duration(result.best.cold_ns)}"
     if throttled := sorted({reason for outcome in result.named for reason in outcome.throttled}):
         yield f"the GPU was slowed down during the last comparison: {', '.join(throttled)}"
+    if result.model is not None:
+        yield from _model_notes(result.model)
     if result.busy_s is not None and result.elapsed_s:
         idle = percent(100 * max(0.0, 1 - result.busy_s / result.elapsed_s), 0)
         yield f"the GPU ran for {result.busy_s:.1f} s of {result.elapsed_s:.1f} s: idle {idle}"
@@ -160,6 +189,25 @@ def _notes(result: SearchResult) -> Iterator[str]:
         yield f"{len(result.ties) - _MOST_TIES} more ties"
     if result.study_id:
         yield f"study {result.study_id}, seed {result.seed}, sampler {result.sampler}"
+
+
+def _model_notes(model: ModelCheck) -> Iterator[str]:
+    """What was predicted beside what was measured, and what was found among what would be left out."""
+    parts = (
+        ("the closed forms", model.closed_form_error),
+        ("what was expected in the first half of the trials", model.first_half_error),
+        ("in the second", model.second_half_error),
+    )
+    errors = ", ".join(f"{what} by {percent(100 * error, 1)}" for what, error in parts if error is not None)
+    if errors:
+        yield f"median of how far times were from the model: {errors}"
+    if model.checked and model.checked_best_over_best is not None:
+        found = "no better" if model.checked_best_over_best >= 1 else "BETTER"
+        yield (
+            f"{model.checked} configs that the model left out were measured to check it "
+            f"({model.checked_bounded} cut by a bound): {found} than the others, the best of them takes "
+            f"{factor(model.checked_best_over_best)} of the best"
+        )
 
 
 def _failures(failures: Sequence[FailureGroup]) -> TableData:

@@ -41,6 +41,8 @@ class Candidates:
         self.latency_limit_ns = np.inf
         #: Least measured objective of the configs that may be the answer, infinity before there is one.
         self.best_ns = np.inf
+        #: Least part of its lower bound that a config took, at most 1: bounds hold as far as this.
+        self._bound_part = 1.0
         self._open = np.ones(size, bool)
         self._expected_slow = np.zeros(size, bool)
 
@@ -81,6 +83,9 @@ class Candidates:
         if latency_ns <= self.latency_limit_ns:
             self.best_ns = min(self.best_ns, objective_ns)
         self._open[index] = False
+        least_ns = self.least_latency_ns(index)
+        if least_ns > 0:
+            self._bound_part = min(self._bound_part, latency_ns / least_ns)
         expected_ns = self._ranking.predicted_ns[index]
         if objective_ns > 0 and expected_ns > 0:
             self._correct(index, objective_ns / expected_ns)
@@ -113,7 +118,31 @@ class Candidates:
         return [part for part in parts if part < 1.0 - _ROUNDING]
 
     def bound_ns(self, index: int) -> float:
-        return float(self._ranking.bound_ns[index])
+        """Of a config, as far as bounds have held: one that a measurement broke breaks all alike."""
+        return float(self._bounds_ns[index])
+
+    @property
+    def _bounds_ns(self) -> NDArray[np.float64]:
+        bounds_ns: Floats = self._ranking.bound_ns * self._bound_part
+        return bounds_ns
+
+    def expected_ns(self, index: int) -> float:
+        """Its objective as the closed forms expect it, measurements of configs like it taken into account."""
+        return float(self._expected_ns(np.array([index]))[0])
+
+    def _expected_ns(self, pool: NDArray[np.int64]) -> Floats:
+        correction = np.exp(self._weighted_log_ratio[pool] / self._weight[pool])
+        expected: Floats = np.maximum(self._ranking.predicted_ns[pool] * correction, self._bounds_ns[pool])
+        return expected
+
+    def left_out(self) -> list[int]:
+        """The configs not measured that a bound cuts, or that are expected to be among the slower half."""
+        open_ = np.flatnonzero(self._open)
+        if open_.size == 0:
+            return []
+        expected = self._expected_ns(open_)
+        out = (self._bounds_ns[open_] >= self.best_ns) | (expected > np.median(expected))
+        return [int(index) for index in open_[out]]
 
     def is_bounded(self, index: int) -> bool:
         """Whether a config's bound is no better than the best measured."""
@@ -121,12 +150,12 @@ class Candidates:
 
     def remaining_bound_ns(self) -> float:
         """Least bound of the configs not measured, or the best itself where all of those are worse."""
-        left = self._ranking.bound_ns[self._open]
+        left = self._bounds_ns[self._open]
         return min(float(left.min(initial=np.inf)), self.best_ns)
 
     def bounded(self) -> int:
         """Unmeasured configs that their bound cuts."""
-        return int(np.count_nonzero(self._open & (self._ranking.bound_ns >= self.best_ns)))
+        return int(np.count_nonzero(self._open & (self._bounds_ns >= self.best_ns)))
 
     def unmeasured(self) -> int:
         return int(np.count_nonzero(self._open))
@@ -137,15 +166,12 @@ class Candidates:
 
     def expected_best(self, count: int) -> list[int]:
         """The ``count`` configs that are expected to be best; see :meth:`next_expected_best`."""
-        usable = np.flatnonzero(self._open & (self._ranking.bound_ns < self.best_ns))
+        usable = np.flatnonzero(self._open & (self._bounds_ns < self.best_ns))
         in_time = usable[~self._expected_slow[usable]]
         usable = in_time if in_time.size else usable
         firsts = usable[~self._ranking.twin[usable]]
         pool = firsts if firsts.size else usable
-        corrected = self._ranking.predicted_ns[pool] * np.exp(
-            self._weighted_log_ratio[pool] / self._weight[pool]
-        )
-        expected = np.maximum(corrected, self._ranking.bound_ns[pool])
+        expected = self._expected_ns(pool)
         best: list[int] = pool[np.lexsort((self._place[pool], expected))[:count]].tolist()
         return best
 

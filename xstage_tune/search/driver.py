@@ -28,6 +28,7 @@ replays the finished trials' objectives instead of running them.
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -36,7 +37,7 @@ from statistics import median
 from xstage_tune.base.errors import DeviceError, DeviceLost, FindingError, RunInterrupted
 from xstage_tune.base.interrupts import held_back, stop_if_asked
 from xstage_tune.base.limits import Objective
-from xstage_tune.base.number_format import counted, duration, percent
+from xstage_tune.base.number_format import counted, duration, percent, signed_percent
 from xstage_tune.base.progress import Progress, phase
 from xstage_tune.families.binding import bind
 from xstage_tune.families.config import KernelConfig
@@ -50,7 +51,7 @@ from xstage_tune.search.evaluation import Evaluation, Failed, Failure, evaluate,
 from xstage_tune.search.journal import Journal
 from xstage_tune.search.ranking import rank_configs
 from xstage_tune.search.request import SearchRequest
-from xstage_tune.search.result import Outcome, SearchResult, final_outcome
+from xstage_tune.search.result import ModelCheck, Outcome, SearchResult, final_outcome
 from xstage_tune.search.sampling import Proposer
 from xstage_tune.search.space import Space, violations_of
 
@@ -58,6 +59,9 @@ _DEFAULT_TRIALS = 100
 #: Evaluations that the ranking chooses before the sampler has its turns, every third from then on.
 _RANKED_FIRST = 12
 _SAMPLER_TURN = 3
+#: On a device that times in turn, one trial in so many is of a config that would be left out: a check of the
+#: model, and of the bounds.
+_CHECKED_TURN = 20
 #: Infeasible, known or bounded proposals in a row after which the sampler passes its turn.
 _MOST_USELESS_ASKS = 8
 #: Runs of a config that seems to be the best so far.
@@ -65,7 +69,7 @@ _CONFIRMING_REPEATS = 3
 #: Repeats of the last comparison, and how many configs beside the baselines take part: those within 1%, or
 #: within what runs of one config differ by.
 _FINAL_REPEATS = 5
-_FINALISTS = 4
+_FINALISTS, _FINALISTS_IN_TURN = 4, 5
 _FINALIST_MARGIN = 0.01
 #: No interval makes it more.
 _WIDEST = 0.05
@@ -138,6 +142,11 @@ class _Search:
         self._busy_ns = 0.0
         self._in_turn = False
         self._reference: int | None = None
+        self._chance = random.Random(request.seed)
+        #: Configs that were measured though they would have been left out, and whether a bound cut them.
+        self._checks: dict[int, bool] = {}
+        #: Measured over expected objective, in the order of trials, and over that of the closed forms alone.
+        self._surprises: list[tuple[float, float]] = []
         self._margin = _FINALIST_MARGIN
         self._no_default = space.no_default
         every = len(space.configs)
@@ -200,6 +209,11 @@ class _Search:
             return
         while True:
             turn = self.candidates.tried
+            if self._in_turn and turn % _CHECKED_TURN == _CHECKED_TURN - 1:
+                left_out = self.candidates.left_out()
+                if left_out:
+                    yield self._check(self._chance.choice(left_out))
+                    continue
             if turn >= _RANKED_FIRST and turn % _SAMPLER_TURN == 0:
                 sampled = self._sampled()
                 if sampled is not None:
@@ -209,6 +223,11 @@ class _Search:
             if index is None:
                 return
             yield index
+
+    def _check(self, index: int) -> int:
+        """A config that would have been left out, to be measured all the same."""
+        self._checks[index] = self.candidates.is_bounded(index)
+        return index
 
     def _sampled(self) -> int | None:
         """A config of the sampler's that is worth evaluating; None when it finds none."""
@@ -282,7 +301,10 @@ class _Search:
         best_ns, bound_ns = self.candidates.best_ns, self.candidates.remaining_bound_ns()
         if not self.candidates.measured_ns:
             return "nothing ran yet"
-        return f"best {duration(best_ns)}, bound {duration(bound_ns)}"
+        standing = f"best {duration(best_ns)}, bound {duration(bound_ns)}"
+        if self._in_turn and self._surprises:
+            standing += f", last {signed_percent(100 * (self._surprises[-1][0] - 1))} of what was expected"
+        return standing
 
     def _evaluate(self, index: int, config: KernelConfig) -> None:
         """Run a config and keep what came of it.
@@ -311,11 +333,17 @@ class _Search:
             latency_ns = run.ratio.value * self.candidates.latency_ns[against]
             if objective == "latency":
                 objective_ns = latency_ns
-        bound_ns = self.candidates.bound_ns(index)
+        bound_ns, expected_ns = self.candidates.bound_ns(index), self.candidates.expected_ns(index)
+        closed_ns = float(self._ranking.predicted_ns[index])
+        if min(expected_ns, closed_ns) > 0:
+            self._surprises.append((objective_ns / expected_ns, objective_ns / closed_ns))
         with held_back():  # what is said to be kept is what is kept
             self._journal.write(
                 config, "complete", objective_ns=objective_ns, bound_ns=bound_ns, latency_ns=latency_ns,
-                measured={"run": asdict(run), "launch": asdict(found.info)},
+                measured={
+                    "run": asdict(run), "launch": asdict(found.info), "expected_ns": expected_ns,
+                    "closed_form_ns": closed_ns,
+                },
             )  # fmt: skip
             self.candidates.record(index, objective_ns, latency_ns)
 
@@ -372,6 +400,7 @@ class _Search:
             FindingError: nothing has run, and so many failed that nothing will.
             DeviceError: the device is gone.
         """
+        stop_if_asked()  # what fails from then on may fail because of it
         config, bound_ns = self._space.configs[index], self.candidates.bound_ns(index)
         succeeded = self._succeeded
         gone = self._device_gone(index) if failure.raised and failure.fault in _MAY_BE_THE_DEVICES else None
@@ -473,8 +502,27 @@ class _Search:
             least_part_of_bound=min(below, default=None),
             slower=len(candidates.too_slow()),
             hides_more=answer.hides_more,
+            model=self._model_check() if self._in_turn else None,
             busy_s=self._busy_ns / NS_PER_S if self._busy_ns else None,
             elapsed_s=time.monotonic() - self._began if self._busy_ns else None,
+        )
+
+    def _model_check(self) -> ModelCheck:
+        """How near the expectations came, and what the measured configs that would be left out show."""
+        candidates = self.candidates
+        checked = {i: bounded for i, bounded in self._checks.items() if i in candidates.measured_ns}
+        times_ns = [candidates.measured_ns[i] for i in checked]
+        others_ns = [time_ns for i, time_ns in candidates.measured_ns.items() if i not in checked]
+        closed = [abs(of_closed - 1) for _, of_closed in self._surprises]
+        expected = [abs(of_expected - 1) for of_expected, _ in self._surprises]
+        half = len(expected) // 2
+        return ModelCheck(
+            closed_form_error=median(closed) if closed else None,
+            first_half_error=median(expected[:half]) if half else None,
+            second_half_error=median(expected[half:]) if expected else None,
+            checked=len(checked),
+            checked_bounded=sum(checked.values()),
+            checked_best_over_best=min(times_ns) / min(others_ns) if times_ns and others_ns else None,
         )
 
     def _measure_again(self) -> dict[KernelConfig, Outcome]:
@@ -491,7 +539,8 @@ class _Search:
             if self._space.index[config] in self.candidates.measured_ns:
                 self._measure_one_again(self._space.index[config], runs)
         finalists: set[int] = set()
-        while len(finalists) < _FINALISTS and (index := self._next_finalist(finalists)) is not None:
+        most = _FINALISTS_IN_TURN if self._in_turn else _FINALISTS
+        while len(finalists) < most and (index := self._next_finalist(finalists)) is not None:
             if index in runs or self._measure_one_again(index, runs):
                 finalists.add(index)
         if not runs:

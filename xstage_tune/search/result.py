@@ -111,6 +111,28 @@ def final_outcome(
 
 
 @dataclass(frozen=True, slots=True)
+class ModelCheck:
+    """The model beside what was measured, of a search that measures.
+
+    Args:
+        closed_form_error: median of how far objectives were from the closed forms', as a fraction; None
+            without any.
+        first_half_error, second_half_error: the same from what was expected at the time, measurements of
+            configs like it taken into account, over the first and the last half of the trials.
+        checked: configs that were measured though the model would have left them out.
+        checked_bounded: of them, those that a bound had cut.
+        checked_best_over_best: the best of them over the best of the others; None without any.
+    """
+
+    closed_form_error: float | None
+    first_half_error: float | None
+    second_half_error: float | None
+    checked: int
+    checked_bounded: int
+    checked_best_over_best: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class Cut:
     """Configs that were not evaluated for one reason.
 
@@ -152,6 +174,7 @@ class SearchResult:
         least_part_of_bound: the least measured part of such a bound; None where there is none.
         hides_more: the config that ties with the answer and is faster by its median, but exposes more; None
             where the answer is the fastest.
+        model: how near the model came; None of a search that does not measure.
         busy_s, elapsed_s: what the GPU ran for in this run of the search, and how long that took; None where
             the device does not tell.
         slower: configs that could not be the answer because their launch takes longer than the baseline's.
@@ -182,6 +205,7 @@ class SearchResult:
     slower: int = 0
     unfinished: str = ""
     hides_more: KernelConfig | None = None
+    model: ModelCheck | None = None
     busy_s: float | None = None
     elapsed_s: float | None = None
 
@@ -269,6 +293,7 @@ class SearchResult:
             "slower": self.slower,
             "faults": self.faults,
             "hides_more_than": None if self.hides_more is None else config_keys(self.hides_more),
+            "model": None if self.model is None else asdict(self.model),
             "busy_s": self.busy_s,
             "elapsed_s": self.elapsed_s,
             "warnings": list(self.warnings),
@@ -315,6 +340,7 @@ def result_from_keys(keys: Mapping[str, Any], origin: str) -> SearchResult:
             least_part_of_bound=keys.get("least_part_of_bound"),
             slower=keys.get("slower", 0),
             hides_more=hidden and config_from_keys(hidden, origin),
+            model=ModelCheck(**model) if (model := keys.get("model")) else None,
             busy_s=keys.get("busy_s"),
             elapsed_s=keys.get("elapsed_s"),
         )

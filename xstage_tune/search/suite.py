@@ -181,11 +181,11 @@ def run_paper_84(
             rows.append(_row(model, routing, workload, platform, device, result))
             progress.advance(f"{model}, {workload.precision}, {routing}, {workload.tokens_per_rank} tokens")
     except (KeyboardInterrupt, RunInterrupted):
-        raise _interrupted(suite_id, studies, len(cases), store) from None
+        raise suite_interrupted(suite_id, studies, len(cases), store) from None
     return SuiteResult(PAPER_84, suite_id, platform.name, device.identity, tuple(rows))
 
 
-def _interrupted(suite_id: str, studies: Sequence[str], planned: int, store: Store) -> RunInterrupted:
+def suite_interrupted(suite_id: str, studies: Sequence[str], planned: int, store: Store) -> RunInterrupted:
     """What to say of a suite that was stopped: which of its searches are kept."""
     finished = sum(store.studies.get(study_id).status == "finished" for study_id in studies)
     message = (
