@@ -12,10 +12,21 @@ import sys
 import time
 
 from tests.fuzz.harness import Tally, away_from_the_users_data, run_input
+from tests.fuzz.powercuts import power_cuts, why_not
 from tests.fuzz.targets import TARGETS
 
 #: Command lines run whole commands, the others a loader.
-_TURNS = {"options": 1, "recordings": 12, "bundles": 12, "platforms": 8, "workloads": 10, "configs": 10}
+_TURNS = {
+    "options": 1,
+    "recordings": 12,
+    "bundles": 12,
+    "stores": 4,
+    "kills": 1,
+    "power_cuts": 1,
+    "platforms": 8,
+    "workloads": 10,
+    "configs": 10,
+}
 
 
 def main() -> int:
@@ -28,6 +39,9 @@ def main() -> int:
     parser.add_argument("--input", type=int, help="this one alone, with all that it says")
     asked = parser.parse_args()
     targets = [target for target in TARGETS if asked.only in (None, target.__name__)]
+    if power_cuts in targets and (reason := why_not()):
+        targets.remove(power_cuts)
+        print(f"left out: {reason}")
     tallies = {target.__name__: Tally() for target in targets}
     end, done = time.monotonic() + 60 * asked.minutes, 0
     with away_from_the_users_data():

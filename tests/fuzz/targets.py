@@ -20,7 +20,10 @@ from tests.devices import test_replay as bursts
 from tests.emulation import test_recording as skeletons
 from tests.export.cases import FLASH, WAN, tuned
 from tests.fuzz.harness import BrokenError, Target, command, program
+from tests.fuzz.kills import kills
 from tests.fuzz.mutations import HOSTILE, mutated_bytes, mutated_keys
+from tests.fuzz.powercuts import power_cuts
+from tests.fuzz.stores import stores
 from xstage_tune.audit.run import audit
 from xstage_tune.base.assets import data_dir
 from xstage_tune.base.errors import XStageError
@@ -214,7 +217,17 @@ _OPTIONS: tuple[tuple[str, tuple[str, ...] | None], ...] = (
     *((name, None) for name in ("--retry-failed", "--completion-coupled", "-h", "--all", "-q", "--version")),
 )
 
-TARGETS: tuple[Target, ...] = (platforms, workloads, configs, recordings, bundles, options)
+TARGETS: tuple[Target, ...] = (
+    platforms,
+    workloads,
+    configs,
+    recordings,
+    bundles,
+    stores,
+    kills,
+    power_cuts,
+    options,
+)
 
 
 _platform = cache(load_platform)

@@ -137,6 +137,10 @@ class Database:
             raise self._store_error(error) from error
         except UnicodeEncodeError as error:  # an argument of bytes that are no UTF-8
             raise UsageError(f"'{error.object}' is no text: a store has nothing of that name") from None
+        except UnicodeDecodeError as error:  # of the driver, which may name a damaged schema's parts
+            raise StoreError(
+                f"store {self.location}: it is damaged (its schema is no text)", SALVAGE
+            ) from error
         except DamagedRowError as error:
             raise StoreError(f"store {self.location}: {error.message}", error.hint) from error
 
