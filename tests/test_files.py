@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ import pytest
 from tests.disk import room_for
 from xstage_tune.base.errors import UsageError
 from xstage_tune.base.files import whole_file, write_text
+from xstage_tune.store.facade import Store
 
 TOO_LARGE = "x" * 100_000
 
@@ -146,3 +149,31 @@ def test_a_pipe_or_device_is_no_file_to_replace(tmp_path: Path, force: bool) -> 
 def test_a_name_that_no_file_can_have_is_refused() -> None:
     with pytest.raises(UsageError, match="null byte"):
         write_text(Path("a\0b"), "")
+
+
+def test_what_a_killed_writer_left_goes_with_the_next_write(tmp_path: Path) -> None:
+    program = """
+import os, signal, sys
+from pathlib import Path
+from xstage_tune.base.files import whole_file
+with whole_file(Path(sys.argv[1])) as file:
+    file.write(b"half")
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+    subprocess.run([sys.executable, "-c", program, str(tmp_path / "first")], check=False)
+    (orphan,) = tmp_path.iterdir()
+    mine = tmp_path / ".0123456789abcdef.tmp.txt"
+    mine.write_text("no temporary file of ours")
+    with whole_file(tmp_path / "second") as file:
+        file.write(b"whole")
+        write_text(tmp_path / "third", "beside a writer that lives")
+    assert {path.name for path in tmp_path.iterdir()} == {"second", "third", mine.name}
+    assert (tmp_path / "second").read_bytes() == b"whole"
+    assert not orphan.exists()
+
+
+def test_what_a_kill_left_of_a_new_store_goes_with_the_next_one(tmp_path: Path) -> None:
+    for name in (".0123456789abcdef.tmp", ".0123456789abcdef.tmp-wal", ".0123456789abcdee.tmp-shm"):
+        (tmp_path / name).write_bytes(b"")
+    Store.open(tmp_path / "store.db").close()
+    assert [path.name for path in tmp_path.iterdir()] == ["store.db"]

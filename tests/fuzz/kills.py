@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import json
 import os
+import select
 import signal
 import sys
 import time
@@ -64,17 +65,13 @@ def kills(random: Random, folder: Path) -> None:
 def stopped(store: Path, number: signal.Signals, share: float, trials: int, after: str) -> Ended:
     """Run the search and stop it: at a random moment, or just behind a trial."""
     process = Process(store)
-    told = 0
     if after == "moment":
         time.sleep(share * 0.5)
     else:
-        for line in process.stdout:
-            told = int(line) if line.strip().isdigit() else told
-            if told >= trials:
-                break
+        process.wait_for(trials)
         time.sleep(share * 0.02)
     process.stop(number)
-    return process.ended(told)
+    return process.ended()
 
 
 class Process:
@@ -89,20 +86,44 @@ class Process:
             _work_and_exit(work or _search, store)
         os.close(out[1])
         os.close(err[1])
-        self.stdout = os.fdopen(out[0], encoding="utf-8")
-        self._stderr = os.fdopen(err[0], encoding="utf-8")
+        self._stdout, self._stderr = out[0], os.fdopen(err[0], encoding="utf-8")
+        self._said = b""
 
     def stop(self, number: signal.Signals) -> None:
         """Send a signal; nothing where the process has ended."""
         os.kill(self._pid, number)
 
-    def ended(self, told: int = 0) -> Ended:
+    def told(self) -> int:
+        """How much it has said to keep by now."""
+        while select.select([self._stdout], [], [], 0)[0] and self._read():
+            pass
+        return max((int(line) for line in self._lines() if line.isdigit()), default=0)
+
+    def wait_for(self, count: int) -> None:
+        """Until it has said that so much is kept, or has ended."""
+        while self.told() < count and self._read():
+            pass
+
+    def ended(self) -> Ended:
         """Wait for the end."""
-        with self.stdout, self._stderr:
-            lines, stderr = self.stdout.read().splitlines(), self._stderr.read()
+        while self._read():
+            pass
+        with self._stderr:
+            stderr = self._stderr.read()
+        told, lines = self.told(), self._lines()
+        os.close(self._stdout)
         code = os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
-        told = max([told, *(int(line) for line in lines if line.isdigit())])
         return Ended(code, told, stderr, lines[-1] if lines else "")
+
+    def _read(self) -> bool:
+        """Wait for more; False where there is none."""
+        more = os.read(self._stdout, 1 << 16)
+        self._said += more
+        return bool(more)
+
+    def _lines(self) -> list[str]:
+        """The whole lines said so far."""
+        return self._said[: self._said.rfind(b"\n") + 1].decode().splitlines()
 
 
 def _work_and_exit(work: Callable[[Path], int], store: Path) -> NoReturn:

@@ -5,20 +5,17 @@ from __future__ import annotations
 import errno
 import io
 import os
-import secrets
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
+from xstage_tune.base.durable import make_folder, name_new, sync_folder, temporary_beside
 from xstage_tune.base.errors import UsageError
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
-
-#: What a file system without hard links says of one.
-_NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
 
 
 def require_regular(path: Path) -> None:
@@ -76,12 +73,14 @@ def whole_file(path: Path, *, force: bool = False) -> Iterator[BinaryIO]:
             cannot be written (a full disk, say).
     """
     refuse_existing(path, force)
-    with _failures_named(path):
-        final = Path(os.path.realpath(path)) if force else path
-        final.parent.mkdir(parents=True, exist_ok=True)
-        temporary = final.with_name(f".{secrets.token_hex(8)}.tmp")  # fits wherever the name itself does
-        target = _Target(temporary, path, _status(final) if force else None)
-    try:
+    with ExitStack() as stack:
+        with _failures_named(path):
+            final = Path(os.path.realpath(path)) if force else path
+            like = _status(final) if force else None
+            make_folder(final.parent)
+            beside = temporary_beside(final, 0o666 if like is None else 0o600)
+            temporary, descriptor = stack.enter_context(beside)
+            target = _Target(descriptor, path, like)
         with io.BufferedWriter(target) as file:
             yield file
             file.flush()
@@ -92,24 +91,17 @@ def whole_file(path: Path, *, force: bool = False) -> Iterator[BinaryIO]:
                 temporary.replace(final)
             else:
                 _name_new(temporary, final)
-    finally:
-        temporary.unlink(missing_ok=True)
+        sync_folder(final.parent)  # what is said to be written survives a power cut
 
 
 def _name_new(temporary: Path, path: Path) -> None:
-    """Give a file a name that no other has, whoever else is at it.
+    """Give a file a name that no other has.
 
     Raises:
         UsageError: there is a file of that name.
     """
     try:
-        try:
-            path.hardlink_to(temporary)
-        except OSError as error:
-            if error.errno not in _NO_LINKS:
-                raise
-            path.touch(exist_ok=False)
-            temporary.replace(path)
+        name_new(temporary, path)
     except FileExistsError:
         raise _exists(path) from None
 
@@ -130,12 +122,12 @@ class _Target(io.FileIO):
     """The file under its temporary name; what it cannot write, it says of the final one.
 
     Args:
+        descriptor: of the file; stays open.
         like: of the file that it replaces: whose mode and owner it gets.
     """
 
-    def __init__(self, temporary: Path, path: Path, like: os.stat_result | None) -> None:
-        mode = 0o666 if like is None else 0o600
-        super().__init__(temporary, "x", opener=lambda name, flags: os.open(name, flags, mode))
+    def __init__(self, descriptor: int, path: Path, like: os.stat_result | None) -> None:
+        super().__init__(os.dup(descriptor), "w")
         self._path = path
         if like is None:
             return

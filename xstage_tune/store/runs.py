@@ -152,26 +152,31 @@ def writing_run(
         profile_sha256=profile_sha256,
         **Run.columns_of(process),
     )
-    try:
-        with database.writing() as session:
-            run.environment_id = _environment_id(session, environment_values(device, process.host))
-            session.add(run)
-    except KeyboardInterrupt as stop:  # it may have come behind the transaction
-        with suppress(StoreError):
-            _end(database, run.id, *_outcome(stop))
-        raise
     writer = RunWriter(database, run.id, batched=device.kind != "cuda")
+    begun = False
     try:
+        with held_back():  # a stop comes behind the row, which is then to be closed
+            with database.writing() as session:
+                run.environment_id = _environment_id(session, environment_values(device, process.host))
+                session.add(run)
+            begun = True
         yield writer
         with held_back():  # a stop from here on comes behind a run that is whole
             writer.flush()
             _end(database, run.id, "finished", None)
     except BaseException as error:  # even an exit must not leave the run open
-        with suppress(StoreError):  # the first failure is the one to report
+        if begun:
+            _close_after(writer, database, error)
+        raise
+
+
+def _close_after(writer: RunWriter, database: Database, error: BaseException) -> None:
+    """Keep what was measured and end the run, whatever fails; the first failure is the one to report."""
+    with held_back():
+        with suppress(StoreError):
             writer.flush()
         with suppress(StoreError):
-            _end(database, run.id, *_outcome(error))
-        raise
+            _end(database, writer.id, *_outcome(error))
 
 
 def mark_stale_runs(database: Database) -> None:
