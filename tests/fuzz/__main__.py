@@ -23,6 +23,7 @@ _TURNS = {
     "stores": 4,
     "kills": 1,
     "power_cuts": 1,
+    "stops": 1,
     "platforms": 8,
     "workloads": 10,
     "configs": 10,

@@ -23,6 +23,7 @@ from tests.fuzz.harness import BrokenError, Target, command, program
 from tests.fuzz.kills import kills
 from tests.fuzz.mutations import HOSTILE, mutated_bytes, mutated_keys
 from tests.fuzz.powercuts import power_cuts
+from tests.fuzz.stops import stops
 from tests.fuzz.stores import stores
 from xstage_tune.audit.run import audit
 from xstage_tune.base.assets import data_dir
@@ -226,6 +227,7 @@ TARGETS: tuple[Target, ...] = (
     stores,
     kills,
     power_cuts,
+    stops,
     options,
 )
 

@@ -16,7 +16,7 @@ from tests.fuzz.powercuts import power_cuts, why_not
 from tests.fuzz.targets import TARGETS
 from xstage_tune.base.errors import UsageError, XStageError
 
-_INPUTS = {"options": 8, "stores": 20, "kills": 3, "power_cuts": 3}
+_INPUTS = {"options": 8, "stores": 20, "kills": 3, "power_cuts": 3, "stops": 2}
 
 
 @pytest.fixture(autouse=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import sqlite3
 from contextlib import closing
@@ -11,6 +12,7 @@ import pytest
 
 from tests.h200 import H200
 from tests.store.bursts import make_burst
+from tests.store.golden import make
 from tests.store.holder_process import add_study
 from tests.store.test_faults import change, write_run
 from xstage_tune.base.errors import ExitCode, StoreError, UsageError
@@ -168,20 +170,17 @@ def test_salvage_replaces_nothing(file: Path, tmp_path: Path) -> None:
         salvage(resolve_location(file), tmp_path / "there")
 
 
-@pytest.mark.usefixtures("filled")
 def test_a_migrated_row_that_was_undecodable_counts_as_damaged(file: Path) -> None:
-    """As a store of before checksums had it, with a password on a command line."""
-    with closing(sqlite3.connect(file)) as connection, connection:
-        tables = ("environment", "run", "launch", "fit", "study", "study_holder", "trial", "export")
-        for table in tables:
-            connection.execute(f"ALTER TABLE {table} DROP COLUMN checksum")
-        connection.execute("UPDATE trial SET params = '{' WHERE number = 5")
-        connection.execute('UPDATE run SET argv = \'["--store", "postgresql://me:secret@host/db"]\'')
-        connection.execute("UPDATE xstage_alembic_version SET version_num = '0004'")
+    """In a store of before checksums, with a password on a command line."""
+    file.write_bytes(gzip.decompress((make.FOLDER / "schema_0004.db.gz").read_bytes()))
+    change(
+        file,
+        "UPDATE trial SET params = '{'",
+        'UPDATE run SET argv = \'["--store", "postgresql://me:secret@host/db"]\'',
+    )
     with Store.open(file) as store:
         assert store.summary().revision == HEAD_REVISION
-        problems = store.check().problems
-        assert problems == ("table trial, row 6: damaged",)
+        assert store.check().problems == ("table trial, row 1: damaged",)
         assert {argument for run in store.runs() for argument in run.argv} == {
             "--store",
             "postgresql://me:***@host/db",
