@@ -179,3 +179,9 @@ def test_the_shipped_emulation_tells_what_the_schedules_did_on_an_h200() -> None
 def test_all_shipped_recordings_together_are_at_most_eight_megabytes() -> None:
     files = (data_dir("profiles") / "recordings").iterdir()
     assert sum(file.stat().st_size for file in files) <= 8_000_000
+
+
+def test_a_shipped_space_is_at_most_a_quarter_of_a_megabyte() -> None:
+    spaces = list((data_dir("profiles") / "spaces").iterdir())
+    assert len(spaces) >= 3
+    assert max(file.stat().st_size for file in spaces) <= 250_000

@@ -64,7 +64,7 @@ def test_a_platform_of_another_gpu_is_refused() -> None:
 def test_the_option_names_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     use(monkeypatch, ScriptedGpu())
     for spec in ("emulate", "emulate:0"):
-        assert isinstance(open_kernels(SEARCH.parse(spec), HOST, print), EmulatedKernels)
+        assert isinstance(open_kernels(SEARCH.parse(spec), HOST, print, kind="moe"), EmulatedKernels)
     with pytest.raises(UsageError, match="'emulate:x' names no GPU"):
         SEARCH.parse("emulate:x")
 

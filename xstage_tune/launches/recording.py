@@ -289,7 +289,7 @@ def recording_file(name: str, command: str) -> Path:
     name, suffix = name or DEFAULT_RECORDING, SUFFIXES[command]
     if "/" in name or name.endswith(suffix):
         return Path(name)
-    file = recordings_folder() / f"{name}{suffix}"
+    file = recordings_folder(command) / f"{name}{suffix}"
     if not file.is_file():
         known = ", ".join(path.stem for path in shipped_recordings(command))
         if not known:
@@ -306,12 +306,12 @@ def recording_file(name: str, command: str) -> Path:
 
 def shipped_recordings(command: str) -> list[Path]:
     """The recordings of a command that come with the tool."""
-    return sorted(recordings_folder().glob(f"*{SUFFIXES[command]}"))
+    return sorted(recordings_folder(command).glob(f"*{SUFFIXES[command]}"))
 
 
-def recordings_folder() -> Path:
-    """Where recordings are shipped."""
-    return data_dir("profiles") / "recordings"
+def recordings_folder(command: str) -> Path:
+    """Where recordings of a command are shipped: those of whole spaces, which have times alone, apart."""
+    return data_dir("profiles") / ("spaces" if command == "search" else "recordings")
 
 
 def _array_member(number: int, name: str) -> str:
