@@ -92,6 +92,7 @@ def entries(database: Database, wanted: Wanted) -> list[Entry]:
     Raises:
         StoreError: the database failed.
     """
+    database.require_whole("run", "study", "study_holder", "trial")
     with database.reading() as session:
         found = [*_studies(session), *_runs(session)]
     return sorted(filter(wanted.fits, found), key=lambda entry: (entry.begun_at, entry.id), reverse=True)
@@ -106,6 +107,7 @@ def details(database: Database, entry_id: str) -> Details:
     """
     if entry_id in (LATEST, LATEST_ANY):
         entry_id = _named(database, entry_id)
+    database.require_whole("run", "study", "study_holder", "trial")
     with database.reading() as session:
         if (study := session.get(Study, entry_id)) is not None:
             return _study_details(session, study)

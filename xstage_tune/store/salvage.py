@@ -25,7 +25,7 @@ from xstage_tune.store.models import CHUNK_KINDS, Base, Chunk
 _TABLES = ("environment", "run", "fit", "launch", "chunk", "study", "trial", "export")
 _ROWS_AT_ONCE = 50
 #: Rows that are looked for one by one between two that can be read in order.
-_MOST_LOOKED_FOR = 20_000
+_MOST_LOOKED_FOR = 2_000
 #: Behind the ids of rows that were read to the end.
 _ALL_READ = -1
 _ROWID: Any = literal_column("rowid")
@@ -103,6 +103,8 @@ class _Copy:
     def _copy(self, table: Table) -> None:
         kept = self._kept[table.name] = set()
         for row in self._rows(table):
+            if row_id(table, row) in kept:
+                continue  # come upon from both ends
             problem = self._problem(table, row)
             if problem:
                 self._lost.append(f"table {table.name}, row {row_id(table, row)}: {problem}")
@@ -164,6 +166,8 @@ class _Copy:
                     read.append(_ALL_READ)
                 return
             for row in rows:
+                if read and not beyond(row["rowid"], read[-1]):
+                    return  # a damaged page leads back: it would never end
                 read.append(row["rowid"])
                 yield row
 
