@@ -4,16 +4,17 @@
 //   consumers   products, activation, conversion; two                      -> staged_full
 //   storers     each sends one consumer's Linear-2 rows                    -> staged_empty
 //   publisher   stores Linear-1 parts, raises the row counter              -> staged_empty
-//               and pulls routed rows whenever it has nothing to store
+//               pulls routed rows while it has none to store               -> arrivals of a row
 //
 // No barrier is one of the whole CTA, and the consumers share none: one's epilogue runs under the other's products.
 //
 // Why nothing deadlocks within a CTA. All roles take the tiles in one order, and each waits only for the roles before
-// it in the list, for that tile; or for the roles behind it, for an earlier tile. The only wait on another CTA is the
-// loader's, for a row counter, before a Linear-2 tile: scheduler.cuh has the argument. Storers and publisher wait
-// for no counter. So all tiles before the one that waits are finished, stored and announced meanwhile. With dispatch
-// the loader also waits for a row's tokens before a Linear-1 tile. They are pulled by publishers, of this CTA or others,
-// which go on pulling while they wait for tiles, and after the last one; and those wait for the ranks' words alone.
+// it in the list, for that tile; or for the roles behind it, for an earlier tile; a storer also looks at the next tile,
+// which the loader names as soon as it has loaded the one before. The only wait on another CTA is the loader's, for a
+// row counter, before a Linear-2 tile: scheduler.cuh has the argument. Storers and publisher wait for no counter. So all
+// tiles before the one that waits are finished, stored and announced meanwhile. With dispatch the loader also waits for
+// a row's tokens before a Linear-1 tile. They are pulled by publishers, of this CTA or others, which go on pulling while
+// they wait for tiles, and after the last one; and those wait for the ranks' words alone.
 #pragma once
 
 #include "common/mbarrier.cuh"

@@ -195,13 +195,6 @@ class MegaMoe:
             raise UsageError("this variant records no spans", "build it with record_spans")
         return self._recording.read(stream)
 
-    def read_activations(self, stream: Stream) -> NDArray[np.uint16]:
-        """``[pool rows, intermediate]`` bf16 bits of what Linear-1 left; waits for the stream."""
-        shape = self.shape
-        bits = np.empty((shape.pool_rows(self.config.block_m), shape.intermediate), np.uint16)
-        self._activations.read_into(bits, stream)
-        return bits
-
     def close(self) -> None:
         """Free the buffers; safe to call twice."""
         self._opened.close()
