@@ -13,6 +13,7 @@ from tests.configs.cases import megamoe_config, moe
 from tests.simulator.test_skeletons import skeleton
 from xstage_tune.base.errors import DeviceError, UsageError
 from xstage_tune.devices import opener
+from xstage_tune.devices.fused_kernels import has_kernel
 from xstage_tune.devices.spec import CALIBRATE, EMULATE, PROFILE, SEARCH, DeviceSpec, DeviceUse
 from xstage_tune.families.kernel_launch import KERNELS, KernelLaunch, run_kernel
 from xstage_tune.launches.bursts import BURSTS, COPY_RATES, BurstPoint, CopyProbe
@@ -131,8 +132,22 @@ def test_a_runner_of_two_kinds_is_closed_once() -> None:
 
 
 def test_a_search_of_a_kind_without_a_kernel_says_so_before_a_gpu_is_opened() -> None:
-    with pytest.raises(DeviceError, match="no fused kernel for a workload of kind 'moe'"):
-        opener.open_kernels(SEARCH.parse("cuda"), HOST, print, kind="moe")
+    with pytest.raises(DeviceError, match="no fused kernel for a workload of kind 'gemm'"):
+        opener.open_kernels(SEARCH.parse("cuda"), HOST, print, kind="gemm")
+
+
+@pytest.mark.parametrize(
+    ("layer", "of"), [(moe(precision="w8a8"), "'test/moe'"), (None, "all workloads of kind 'moe'")]
+)
+def test_a_layer_that_the_kernel_is_not_for_says_so_before_a_gpu_is_opened(layer: Any, of: str) -> None:
+    with pytest.raises(DeviceError, match=f"no fused kernel for {of}") as error:
+        opener.open_kernels(SEARCH.parse("cuda"), HOST, print, kind="moe", workload=layer)
+    assert "--set precision=bf16" in error.value.hint
+
+
+@pytest.mark.parametrize(("precision", "there"), [("bf16", True), ("w8a8", False), ("w4a8", False)])
+def test_a_moe_kernel_is_there_for_bf16(precision: str, there: bool) -> None:
+    assert has_kernel("moe", moe(precision=precision)) == there
 
 
 def describing(**changes: Any) -> Any:

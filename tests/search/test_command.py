@@ -236,7 +236,11 @@ def test_a_suite_prints_rows_and_a_summary(run_cli: RunCli, monkeypatch: pytest.
         (("--workload", "megamoe/deepseek-v4-flas"), 2, f"{FLASH} or "),
         (("--workload", FLASH, "--platform", "h100"), 2, "unknown platform 'h100'"),
         (("--workload", FLASH, "--device", "tpu"), 2, "--device 'tpu' is unknown"),
-        (("--workload", FLASH, "--device", "cuda:1"), 3, "no fused kernel for a workload of kind 'moe'"),
+        (
+            ("--workload", FLASH, "--device", "cuda:1"),
+            3,
+            "no fused kernel for 'megamoe/deepseek-v4-flash' yet",
+        ),
         (("--workload", FLASH, "--set", "tokens_per_rank=0"), 2, "tokens_per_rank = 0"),
         (("--workload", FLASH, "--set", "tokens_per_rank=99999999"), 2, "more than the 20,000,000 that a"),
         (("--workload", ATTENTION, "--set", "tokens=2000000000"), 2, "more than the 20,000,000 that a"),

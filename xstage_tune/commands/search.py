@@ -263,7 +263,9 @@ def _run_ladder(
     requests = [SearchRequest(workload=layer, platform=profile, **given) for layer in layers]
     require_sampler(requests[0].sampler)
     with (
-        closing(open_kernels(spec, profile, notify, kind=layers[0].kind, force=force)) as kernels,
+        closing(
+            open_kernels(spec, profile, notify, kind=layers[0].kind, workload=layers[0], force=force)
+        ) as kernels,
         Store.open(location) as store,
         SweepProgress("searching") as progress,
     ):

@@ -13,7 +13,7 @@ from xstage_tune.base.errors import DeviceError, UsageError
 from xstage_tune.base.spans import LANE_DTYPE, RECORD_DTYPE, SpanTable, decode_records
 from xstage_tune.cuda.attention_kernel import load_kernels, require_hopper
 from xstage_tune.cuda.cache import cached_kernel
-from xstage_tune.cuda.compiler import CompiledKernel
+from xstage_tune.cuda.compiler import CompiledKernel, UnusableKernelError
 from xstage_tune.cuda.driver import allow_shared_memory, launch
 from xstage_tune.cuda.memory import GpuMemory
 from xstage_tune.cuda.moe_arguments import (
@@ -261,6 +261,6 @@ def require_clean(compiled: CompiledKernel, config: MegaMoeConfig) -> None:
     spilled = compiled.entries[KERNEL].spill_bytes
     if spilled or compiled.warnings:
         reason = f"spills {spilled} bytes a thread" if spilled else compiled.warnings[0]
-        raise UsageError(
+        raise UnusableKernelError(
             f"config {config.label} does not compile to a usable kernel: it {reason}", "choose a smaller tile"
         )

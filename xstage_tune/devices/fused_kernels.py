@@ -6,17 +6,46 @@ from importlib import import_module
 from typing import TYPE_CHECKING, cast
 
 from xstage_tune.base.errors import DeviceError
+from xstage_tune.families.binding import family_of
+from xstage_tune.families.workload import Workload
 
 if TYPE_CHECKING:
     from xstage_tune.cuda.fused_kernel import FusedKernel
 
 #: Module and class: none is loaded, nor the CUDA packages, before a GPU or the compiler is to be used.
-_KERNELS: dict[str, tuple[str, str]] = {"attention": ("xstage_tune.cuda.attention_bench", "AttentionKernel")}
+_KERNELS: dict[str, tuple[str, str]] = {
+    "attention": ("xstage_tune.cuda.attention_bench", "AttentionKernel"),
+    "moe": ("xstage_tune.cuda.moe_bench", "MoeKernel"),
+}
+_INSTEAD = "use --device emulate (skeletons on a GPU) or simulator"
+#: Kinds that have a kernel for some of their workloads only.
+_OF_SOME = frozenset({"moe"})
 
 
-def has_kernel(kind: str) -> bool:
-    """Whether there is a kernel for a kind of workload."""
-    return kind in _KERNELS
+def has_kernel(kind: str, workload: Workload | None = None) -> bool:
+    """Whether there is a kernel for a kind of workload.
+
+    Args:
+        workload: which of them; None for any, where some that have none make none.
+    """
+    if workload is None:
+        return kind in _KERNELS and kind not in _OF_SOME
+    return kind in _KERNELS and bool(family_of(workload).kernel_source_of(workload))
+
+
+def require_kernel(kind: str, workload: Workload | None = None) -> None:
+    """Refuse what has no kernel; see :func:`has_kernel`.
+
+    Raises:
+        DeviceError: there is none, or the CUDA packages are missing.
+    """
+    fused_kernel(kind)
+    if not has_kernel(kind, workload):
+        of = f"'{workload.name}'" if workload else f"all workloads of kind '{kind}'"
+        raise DeviceError(
+            f"there is no fused kernel for {of} yet, only for some of that kind",
+            f"--set precision=bf16, or {_INSTEAD}",
+        )
 
 
 def fused_kernel(kind: str) -> FusedKernel:
@@ -29,7 +58,7 @@ def fused_kernel(kind: str) -> FusedKernel:
         raise DeviceError(
             f"there is no fused kernel for a workload of kind '{kind}' yet (there is one for: "
             f"{', '.join(_KERNELS)})",
-            "use --device emulate (skeletons on a GPU) or simulator",
+            _INSTEAD,
         )
     module, name = _KERNELS[kind]
     try:

@@ -16,7 +16,7 @@ def kernel_sha256(workload: Workload, *, emulated: bool) -> str:
     Raises:
         XStageError: the installation lacks a source.
     """
-    source = family_of(workload).kernel_source
+    source = family_of(workload).kernel_source_of(workload)
     sources = [source] if source else []
     if emulated:
         sources.append(SKELETON_SOURCE)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from xstage_tune.base.errors import DeviceError, UsageError
 from xstage_tune.devices.compile_ahead import CompileAhead, CompilingDevice, KernelBuilder
 from xstage_tune.devices.emulated_kernels import EmulatedKernels
-from xstage_tune.devices.fused_kernels import fused_kernel, has_kernel
+from xstage_tune.devices.fused_kernels import fused_kernel, has_kernel, require_kernel
 from xstage_tune.devices.isolated import DEFAULT_DEADLINE_S, IsolatedDevice
 from xstage_tune.devices.platform_choice import accept_gpu
 from xstage_tune.devices.present_gpu import present_gpu
@@ -126,10 +126,10 @@ def open_kernels(
             raise
         return replayed
     if spec.kind == "cuda":
-        return _isolated_kernels(spec.which, kind, platform, notify, force, deadline_s)
-    if spec.kind == "auto" and has_kernel(kind) and present_gpu() is not None:
+        return _isolated_kernels(spec.which, kind, workload, platform, notify, force, deadline_s)
+    if spec.kind == "auto" and has_kernel(kind, workload) and present_gpu() is not None:
         try:
-            return _isolated_kernels("", kind, platform, notify, force, deadline_s)
+            return _isolated_kernels("", kind, workload, platform, notify, force, deadline_s)
         except (DeviceError, UsageError) as error:
             notify(f"no kernel is timed: {error.message}; simulating")
     return open_simulator(platform)
@@ -138,12 +138,13 @@ def open_kernels(
 def _isolated_kernels(
     which: str,
     kind: str,
+    workload: Workload | None,
     platform: PlatformProfile,
     notify: Callable[[str], None],
     force: bool,
     deadline_s: float,
 ) -> Device:
-    device = _in_processes(kind, which, deadline_s)
+    device = _in_processes(kind, workload, which, deadline_s)
     try:
         found = device.describe()
         other = ""
@@ -167,7 +168,7 @@ def open_measured_kernels(spec: DeviceSpec, workload: Workload) -> Device:
     """
     if spec.kind == "replay":
         return _replayed_kernels(spec.which, workload)
-    return _in_processes(workload.kind, spec.which, DEFAULT_DEADLINE_S)
+    return _in_processes(workload.kind, workload, spec.which, DEFAULT_DEADLINE_S)
 
 
 def _replayed_kernels(which: str, workload: Workload | None) -> ReplayedKernels:
@@ -181,9 +182,8 @@ def _replayed_kernels(which: str, workload: Workload | None) -> ReplayedKernels:
     return replayed
 
 
-def _in_processes(kind: str, which: str, deadline_s: float) -> CompilingDevice:
-    if not has_kernel(kind):
-        fused_kernel(kind)  # says so, before a process is begun
+def _in_processes(kind: str, workload: Workload | None, which: str, deadline_s: float) -> CompilingDevice:
+    require_kernel(kind, workload)  # before a process is begun
     isolated = IsolatedDevice(partial(open_fused_kernels, kind, which), deadline_s)
     return CompilingDevice(isolated, CompileAhead(KernelBuilder()))
 

@@ -279,7 +279,8 @@ class Family(ABC, Generic[WorkloadT, ConfigT]):
     config_model: type[ConfigT]
     #: One line at the head of a template of its workload files.
     template_heading: ClassVar[str]
-    #: Source of its fused kernel among those of the tool; empty where that is the user's own.
+    #: Source of its fused kernel among those of the tool; empty where that is the user's own, or of some
+    #: workloads.
     kernel_source: ClassVar[str] = ""
     #: Axes that exist only where another one has a value: the other's name, and the value.
     conditional_axes: ClassVar[Mapping[str, tuple[str, Value]]] = {}
@@ -300,6 +301,10 @@ class Family(ABC, Generic[WorkloadT, ConfigT]):
     @abstractmethod
     def bind(self, workload: WorkloadT, platform: PlatformProfile) -> BoundFamily[WorkloadT, ConfigT]:
         """The family for one workload on one platform."""
+
+    def kernel_source_of(self, workload: WorkloadT) -> str:  # noqa: ARG002 - one kernel for all
+        """:attr:`kernel_source` for a workload."""
+        return self.kernel_source
 
     def prepare_workload(self, data: dict[str, Any], origin: str) -> None:
         """Complete the keys of a workload file before they are checked, in place.

@@ -11,7 +11,7 @@ from typing import Any
 from xstage_tune.base.errors import DeviceError, XStageError
 from xstage_tune.base.progress import Progress
 from xstage_tune.devices.compile_ahead import Builder, CompileAhead, KernelBuilder
-from xstage_tune.devices.fused_kernels import fused_kernel
+from xstage_tune.devices.fused_kernels import require_kernel
 from xstage_tune.families.config import KernelConfig
 from xstage_tune.families.workload import Workload
 from xstage_tune.search.evaluation import Failed, FailureGroup, grouped
@@ -66,7 +66,7 @@ def build_space_kernels(
     Raises:
         DeviceError: there is no kernel for the workload, or no compiler.
     """
-    fused_kernel(workload.kind)
+    require_kernel(workload.kind, workload)
     from xstage_tune.cuda.cache import cache_folder
     from xstage_tune.cuda.compiler import compiler_version
 

@@ -42,6 +42,10 @@ class MegaMoeFamily(Family[MoeWorkload, MegaMoeConfig]):
 
         return BoundMegaMoe(workload, platform)
 
+    def kernel_source_of(self, workload: MoeWorkload) -> str:
+        """The tool's own is of bf16."""
+        return "megamoe/megamoe.cu" if workload.precision == "bf16" else ""
+
     def prepare_workload(self, data: dict[str, Any], origin: str) -> None:
         """Replace ``routing.file`` by what it holds.
 

@@ -1,0 +1,174 @@
+"""The fused MoE kernel as a search runs it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from xstage_tune.base.bf16 import Bits
+from xstage_tune.base.errors import FindingError, UsageError
+from xstage_tune.base.fabric import StorePath
+from xstage_tune.cuda.compiler import CompiledKernel
+from xstage_tune.cuda.driver import synchronize
+from xstage_tune.cuda.fused_kernel import KernelBench, PreparedKernel, TileSpansOfLaunch
+from xstage_tune.cuda.gpu import Gpu
+from xstage_tune.cuda.moe_buffers import MoeBuffers
+from xstage_tune.cuda.moe_kernel import MegaMoe, PreparedMoe, require_clean
+from xstage_tune.cuda.moe_variants import KERNEL, moe_variant
+from xstage_tune.cuda.sources import MEGAMOE_SOURCE
+from xstage_tune.cuda.variants import KernelVariant
+from xstage_tune.families.megamoe.built import shared_bytes
+from xstage_tune.families.megamoe.check import complaint
+from xstage_tune.families.megamoe.config import MegaMoeConfig
+from xstage_tune.families.megamoe.spans import moe_spans
+from xstage_tune.families.megamoe.workload import MoeWorkload
+
+#: A launch computes at no less than this rate, and stores no slower.
+_LEAST_FLOP_PER_S = 20e12
+_LEAST_BYTES_PER_S = 1e9
+_START_TIMEOUT_S = 10.0
+#: The launch whose spans are read is the last of so many back to back.
+_LAUNCHES_TO_RECORD = 3
+
+
+@dataclass
+class _Prepared:
+    """See :class:`~xstage_tune.cuda.fused_kernel.PreparedKernel`."""
+
+    gpu: Gpu
+    kernel: MegaMoe
+    prepared: PreparedMoe
+    name: str
+    shared_bytes: int
+    timeout_s: float
+    compiled: CompiledKernel
+    producers: int
+    entry: str = KERNEL
+
+    def queue(self) -> None:
+        self.kernel.launch(self.prepared, self.gpu.stream)
+
+    def close(self) -> None:
+        self.kernel.close()
+
+
+class MoeKernel:
+    """See :class:`~xstage_tune.cuda.fused_kernel.FusedKernel`."""
+
+    sources = (MEGAMOE_SOURCE,)
+    architecture = "sm_90a"
+
+    def variants(
+        self, workload: MoeWorkload, config: MegaMoeConfig, *, spans: bool
+    ) -> Sequence[KernelVariant]:
+        """The kernel itself first."""
+        _require_precision(workload)
+        recording = [moe_variant(config, record_spans=True)] if spans else []
+        return moe_variant(config), *recording
+
+    def require_usable(self, config: MegaMoeConfig, compiled: CompiledKernel) -> None:
+        """Spills and serialised products."""
+        require_clean(compiled, config)
+
+    def open(self, gpu: Gpu, workload: MoeWorkload, path: StorePath) -> KernelBench:
+        """Operands, and destinations of all ranks."""
+        _require_precision(workload)
+        return MoeBench(gpu, workload, path)
+
+
+class MoeBench:
+    """See :class:`~xstage_tune.cuda.fused_kernel.KernelBench`."""
+
+    def __init__(self, gpu: Gpu, workload: MoeWorkload, path: StorePath) -> None:
+        self._gpu = gpu
+        self._buffers = MoeBuffers(gpu, workload, path)
+
+    def prepare(self, config: MegaMoeConfig, *, local: bool = False) -> PreparedKernel:
+        """See :class:`~xstage_tune.cuda.fused_kernel.KernelBench`."""
+        return self._prepare(config, local=local)
+
+    def launch_on(
+        self, kernel: PreparedKernel, inputs: int, trusted: PreparedKernel | None
+    ) -> Callable[[], None]:
+        """See :class:`~xstage_tune.cuda.fused_kernel.KernelBench`."""
+        assert isinstance(kernel, _Prepared)
+        buffers = self._buffers
+        buffers.draw_tokens(inputs)
+        expected = None if trusted is None else self._received_from(trusted)
+        received = self._received_from(kernel)
+        samples = buffers.sample(kernel.kernel.config.block_m)
+
+        def compare() -> None:
+            wrong = complaint(received, buffers.rows, samples, expected)
+            if wrong:
+                raise FindingError(
+                    f"the output of {kernel.name} is wrong: {wrong}",
+                    "do not use this kernel; xstage-tune doctor tests each path",
+                )
+
+        return compare
+
+    def spans(self, config: MegaMoeConfig) -> TileSpansOfLaunch | None:
+        """See :class:`~xstage_tune.cuda.fused_kernel.KernelBench`."""
+        recording = self._prepare(config, record_spans=True)
+        try:
+            for _ in range(_LAUNCHES_TO_RECORD):
+                recording.queue()
+            synchronize(
+                self._gpu.stream,
+                _START_TIMEOUT_S + _LAUNCHES_TO_RECORD * recording.timeout_s,
+                recording.name,
+            )
+            table = recording.kernel.read_spans(self._gpu.stream)
+        finally:
+            recording.close()
+        if not len(table.spans) or table.dropped():
+            return None
+        spans = moe_spans(table)
+        mainloops = len(spans.l1_ns) + len(spans.l2_ns)
+        return TileSpansOfLaunch(
+            mainloop_ns=float(spans.l1_ns.sum() + spans.l2_ns.sum()) / mainloops, stall_ns=spans.stall_ns
+        )
+
+    def close(self) -> None:
+        """See :class:`~xstage_tune.cuda.fused_kernel.KernelBench`."""
+        self._buffers.close()
+
+    def _prepare(
+        self, config: MegaMoeConfig, *, local: bool = False, record_spans: bool = False
+    ) -> _Prepared:
+        buffers = self._buffers
+        with ExitStack() as opened:
+            kernel = MegaMoe(self._gpu.device, buffers.shape, config, record_spans=record_spans)
+            opened.callback(kernel.close)
+            prepared = kernel.prepare(buffers.tensors(config.block_m, local=local))
+            opened.pop_all()
+        stored_bytes = buffers.shape.rows * buffers.shape.row_bytes
+        return _Prepared(
+            self._gpu,
+            kernel,
+            prepared,
+            f"{'local' if local else 'fused'}[{config.label}]",
+            shared_bytes(config),
+            buffers.shape.flops / _LEAST_FLOP_PER_S + stored_bytes / _LEAST_BYTES_PER_S,
+            kernel.compiled,
+            kernel.ctas,
+        )
+
+    def _received_from(self, kernel: PreparedKernel) -> tuple[Bits, ...]:
+        """What the ranks have after one launch on poisoned destinations."""
+        assert isinstance(kernel, _Prepared)
+        self._buffers.poison()
+        kernel.queue()
+        synchronize(self._gpu.stream, _START_TIMEOUT_S + kernel.timeout_s, f"'{kernel.name}'")
+        kernel.kernel.require_finished(self._gpu.stream)
+        return self._buffers.received()
+
+
+def _require_precision(workload: MoeWorkload) -> None:
+    if workload.precision != "bf16":
+        raise UsageError(
+            f"'{workload.name}': there is no MoE kernel of {workload.precision} yet, only of bf16",
+            "--set precision=bf16, or use --device emulate or simulator",
+        )
