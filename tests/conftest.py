@@ -35,7 +35,6 @@ def without_choice(stderr: str) -> str:
 @pytest.fixture
 def run_cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> RunCli:
     """Run ``xstage-tune`` with the given arguments, as a user does, errors included."""
-    monkeypatch.setattr("xstage_tune.base.progress._Told.quiet", False)  # so that no test hushes the next one
 
     def run(*arguments: str) -> CliResult:
         monkeypatch.setattr("sys.argv", ["xstage-tune", *arguments])
@@ -46,6 +45,12 @@ def run_cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
         return CliResult(code or 0, *capsys.readouterr())
 
     return run
+
+
+@pytest.fixture(autouse=True)
+def _not_hushed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a command that an earlier test of this process ran."""
+    monkeypatch.setattr("xstage_tune.base.progress._Told.quiet", False)
 
 
 @pytest.fixture(autouse=True)

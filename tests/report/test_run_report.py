@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import pytest
-from sqlalchemy import delete, update
+from sqlalchemy import create_engine, delete, select
+from sqlalchemy.orm import Session
 
 from tests.conftest import RunCli
 from tests.h200 import H200
@@ -29,14 +32,12 @@ def copied(kept: Kept, tmp_path: Path) -> Path:
     return file
 
 
-def change(file: Path, *statements: object) -> None:
-    """Change a store behind the facade's back."""
-    from sqlalchemy import create_engine
-
+@contextmanager
+def changing(file: Path) -> Iterator[Session]:
+    """A store's rows, behind the facade's back; checksums are as for rows that were written so."""
     engine = create_engine(f"sqlite:///{file}")
-    with engine.begin() as connection:
-        for statement in statements:
-            connection.execute(statement)  # type: ignore[call-overload]
+    with Session(engine) as session, session.begin():
+        yield session
     engine.dispose()
 
 
@@ -77,11 +78,10 @@ def test_page_has_the_panels_every_table_and_how_it_was_made(
 
 def test_a_run_that_did_not_conclude_shows_the_fit_of_its_launches(kept: Kept, copied: Path) -> None:
     run_id = kept.calibration.run_id
-    change(
-        copied,
-        delete(Fit).where(Fit.kind == "calibration"),
-        update(Run).where(Run.id == run_id).values(status="interrupted", error="interrupted by the user"),
-    )
+    with changing(copied) as session:
+        session.execute(delete(Fit).where(Fit.kind == "calibration"))
+        run = session.get_one(Run, run_id)
+        run.status, run.error = "interrupted", "interrupted by the user"
     with Store.open(copied) as store:
         rebuilt = rebuild_calibration(store, store.run(run_id))
     assert rebuilt.findings[0].code == "run-unfinished"
@@ -94,7 +94,8 @@ def test_a_conclusion_that_this_version_would_not_draw_is_kept_and_said(kept: Ke
     with Store.open(copied) as store:
         payload = next(row.payload for row in store.fits(run_id) if row.kind == "calibration")
     payload["platform"]["drain"]["bytes_per_s"] = 50e9
-    change(copied, update(Fit).where(Fit.kind == "calibration").values(payload=payload))
+    with changing(copied) as session:
+        session.scalars(select(Fit).where(Fit.kind == "calibration")).one().payload = payload
     with Store.open(copied) as store:
         rebuilt = rebuild_calibration(store, store.run(run_id))
     assert rebuilt.platform.drain.bytes_per_s == 50e9
