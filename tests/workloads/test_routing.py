@@ -14,7 +14,7 @@ kinds = st.one_of(
     st.just({"kind": "balanced"}),
     st.builds(
         lambda alpha, seed: {"kind": "zipf", "alpha": alpha, "seed": seed},
-        st.floats(0, 100),
+        st.just(0.0) | st.floats(1e-9, 100),
         st.integers(0, 99),
     ),
 )
