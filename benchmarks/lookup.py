@@ -75,7 +75,7 @@ def export_of(workload: Workload, platform: PlatformProfile) -> TunedConfig:
             sampler="",
             seed=0,
             workload_sha256="",
-            kernel_sha256=kernel_sha256(workload.kind, emulated=False),
+            kernel_sha256=kernel_sha256(workload, emulated=False),
         ),
     )
 

@@ -24,7 +24,7 @@ import numpy as np
 
 from xstage_tune.base.errors import UsageError
 from xstage_tune.base.progress import NoProgress
-from xstage_tune.families.binding import check_config, default_config
+from xstage_tune.families.binding import bind
 from xstage_tune.families.config import KernelConfig
 from xstage_tune.families.kernel_launch import run_kernel
 from xstage_tune.families.workload import Workload
@@ -93,12 +93,12 @@ def cases_of(platform_name: str, name: str, tuned_tokens: int) -> list[Case]:
             if asked > MOST_TOKENS[tuned_for.kind]:
                 continue
             workload = with_tokens(name, asked)
-            if not check_config(config, workload, platform).feasible:
+            bound = bind(workload, platform)
+            if not bound.check(config).feasible or bound.outgrown(config):
                 continue  # a lookup gives the default then
-            default = default_config(workload, platform)
             ran, base = (
                 Outcome(one, run_kernel(device, workload, one, platform.path, REPEATS).samples_ns("latency"))
-                for one in (config, default)
+                for one in (config, bound.default())
             )
             over = ran.objective_ns / base.objective_ns
             slower = base.surely_better_than(ran) and over > 1 + MARGIN

@@ -118,7 +118,9 @@ def measure(name: str, platform: PlatformProfile) -> Measured:
 def guided(measured: Measured, platform: PlatformProfile, seed: int) -> int:
     """Evaluations of the guided search."""
     measured.asked.clear()
-    request = SearchRequest(measured.workload, platform, seed=seed, trials=GUIDED_TRIALS, tolerance=0.0)
+    request = SearchRequest(
+        workload=measured.workload, platform=platform, seed=seed, trials=GUIDED_TRIALS, tolerance=0.0
+    )
     run_search(request, measured.space, measured, NoJournal(), NoProgress())
     return measured.needed(GUIDED_TRIALS)
 

@@ -11,8 +11,13 @@ import pytest
 from xstage_tune.base.errors import DeviceError, UsageError
 from xstage_tune.cuda.attention_shape import Destinations
 from xstage_tune.cuda.attention_variants import SHIPPED
+from xstage_tune.families.binding import default_config
+from xstage_tune.families.workload_files import load_workload
 from xstage_tune.ops import attention_a2a, default_attention_config
 from xstage_tune.ops.tensors import attention_sizes
+from xstage_tune.platforms.loader import load_platform
+
+H200 = load_platform("h200-peer")
 
 
 @dataclass(frozen=True)
@@ -100,20 +105,13 @@ def test_importing_the_ops_imports_no_torch() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-@pytest.mark.parametrize(
-    ("tokens", "heads", "block_m"),
-    [
-        (8192, 3, 192),  # 129 tiles, one round, against two of 128 rows
-        (16_384, 3, 128),  # two rounds of 192 rows, three of 128: equal
-        (4096, 4, 128),  # 128 tiles of 128 rows fill one round
-        (1, 1, 128),
-    ],
-)
-def test_default_tile_fills_the_rounds(tokens: int, heads: int, block_m: int) -> None:
-    assert default_attention_config(tokens, heads, sms=132).block_m == block_m
-
-
 @pytest.mark.parametrize("head_dim", [64, 128])
-@pytest.mark.parametrize("tokens", [4096, 8192])
-def test_default_variants_are_shipped(tokens: int, head_dim: int) -> None:
-    assert (default_attention_config(tokens, 3, sms=132), head_dim) in SHIPPED
+@pytest.mark.parametrize("heads", [1, 3, 5])
+@pytest.mark.parametrize("tokens", [1, 300, 4096, 8192, 9000, 75_600])
+def test_the_op_runs_what_a_search_has_to_beat_and_tests_have_run(
+    tokens: int, heads: int, head_dim: int
+) -> None:
+    layer = load_workload("fa-a2a/paper", [f"tokens={tokens}", f"heads={8 * heads}", f"head_dim={head_dim}"])
+    config = default_attention_config(tokens, heads, H200.gpu.sm_count)
+    assert config == default_config(layer, H200)
+    assert (config, head_dim) in SHIPPED

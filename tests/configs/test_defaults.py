@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 import pytest
 
-from tests.configs.cases import BLACKWELL, attention, hopper, megamoe_config, moe
+from tests.configs.cases import BLACKWELL, attention, attention_config, hopper, megamoe_config, moe
 from xstage_tune.base.errors import UsageError
+from xstage_tune.devices.recorded_kernels import ReplayedKernels
 from xstage_tune.families.attention_a2a.config import AttentionConfig
+from xstage_tune.families.attention_a2a.workload import AttentionWorkload
 from xstage_tune.families.binding import bind, check_config, default_config
+from xstage_tune.families.kernel_launch import run_kernel
 from xstage_tune.families.megamoe.config import MegaMoeConfig
 from xstage_tune.families.megamoe.defaults import fitting_stages
 from xstage_tune.families.megamoe.family import FAMILY
 from xstage_tune.families.megamoe.workload import MoeWorkload
 from xstage_tune.families.workload_files import list_workloads, load_workload
+from xstage_tune.launches.recording import recording_file
+from xstage_tune.platforms.loader import load_platform
 from xstage_tune.platforms.schema import PlatformProfile
 
 
@@ -57,13 +64,61 @@ def test_heuristics_differ_from_the_default_only_in_their_schedule() -> None:
         assert config.model_dump(exclude={"schedule"}) == default.model_dump(exclude={"schedule"})
 
 
-def test_attention_defaults() -> None:
-    default = default_config(attention(), hopper())
-    wide = bind(attention(), hopper()).heuristics()["fa3-tile"]
-    assert isinstance(default, AttentionConfig)
+def attention_default(workload: AttentionWorkload, platform: PlatformProfile) -> AttentionConfig:
+    config = default_config(workload, platform)
+    assert isinstance(config, AttentionConfig)
+    assert config.tile_order == "rotated"
+    return config
+
+
+@pytest.mark.parametrize(
+    ("tokens", "local_heads", "tile"),
+    [
+        (8192, 3, (192, 128)),  # 129 tiles, one round, against two of 128 rows
+        (16_384, 3, (128, 176)),  # two rounds of 192 rows, three of 128: equal
+        (8192, 4, (128, 176)),  # two rounds of either
+        (4096, 3, (128, 128)),  # 96 tiles are one round; 24 x 176 KV rows are 3.1% more than 32 x 128
+        (200, 1, (128, 128)),
+    ],
+)
+def test_an_attentions_tile_fills_the_rounds_and_pads_little(
+    tokens: int, local_heads: int, tile: tuple[int, int]
+) -> None:
+    layer = attention(tokens=tokens, heads=8 * local_heads)
+    config = attention_default(layer, hopper())
+    assert (config.block_m, config.block_n) == tile
+    config = attention_default(layer, BLACKWELL)  # nothing is built for it: FlashAttention-4's tile
+    assert (config.block_m, config.block_n) == (128, 128)
+
+
+def test_an_attentions_default_falls_to_a_smaller_tile_where_the_usual_one_does_not_fit() -> None:
+    """192 rows of Q and two stages of 128 KV rows are 176 KiB, 128 rows 160 KiB."""
+    layer, platform = attention(tokens=8192, heads=24), hopper()
+    assert platform.compute is not None
+    for limit_kib, tile in ((178, (192, 128)), (162, (128, 128)), (100, (128, 64))):
+        compute = platform.compute.model_copy(update={"shared_bytes_per_cta": limit_kib * 1024})
+        config = attention_default(layer, platform.model_copy(update={"compute": compute}))
+        assert (config.block_m, config.block_n) == tile
+
+
+def test_todays_attention_is_flash_attention_3s_tile_in_its_order() -> None:
+    wide = bind(attention(tokens=16_384, heads=24), hopper()).heuristics()["fa3-tile"]
     assert isinstance(wide, AttentionConfig)
-    assert (default.block_m, default.block_n, wide.block_n) == (128, 128, 176)
+    assert (wide.block_m, wide.block_n, wide.tile_order) == (128, 176, "sequential")
     assert bind(attention(head_dim=256), hopper()).heuristics() == {}
+
+
+@pytest.mark.parametrize(("tokens", "heads"), [(4096, 24), (8192, 24), (8192, 32)])
+def test_on_an_h200_the_default_was_faster_than_the_tiles_of_flash_attention(tokens: int, heads: int) -> None:
+    """The spaces on record, measured over the host path."""
+    layer = load_workload("fa-a2a/paper", [f"tokens={tokens}", f"heads={heads}"])
+    default = attention_default(layer, load_platform("h200-host"))
+    times_ns = []
+    with closing(ReplayedKernels(recording_file(f"h200-host-fa-{tokens}x{heads // 8}", "search"))) as device:
+        device.require_workload(layer)
+        for config in (default, *(attention_config(block_n=block_n) for block_n in (128, 176))):
+            times_ns.append(run_kernel(device, layer, config, "host", 5).median_ns("latency"))
+    assert times_ns[0] < min(times_ns[1:])
 
 
 def test_the_interleaved_lead_exceeds_the_knee() -> None:

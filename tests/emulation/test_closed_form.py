@@ -9,6 +9,7 @@ from statistics import median
 
 import pytest
 
+from tests.configs.cases import attention_config
 from xstage_tune.estimates.schedule import visibility_latency
 from xstage_tune.experiments.emulation.cases import WITHOUT_STORES, cases_of, skeleton_of
 from xstage_tune.experiments.emulation.prediction import ClosedForm, closed_form, simulated
@@ -42,12 +43,10 @@ def attention(
 ) -> EmulationRequest:
     profile = load_platform(platform)
     workload = load_workload("fa-a2a/paper", (f"tokens={tokens}",))
-    config = default_config(workload, profile)
-    assert isinstance(config, AttentionConfig)
     return EmulationRequest(
         workload=workload,
         platform=profile,
-        config=config.model_copy(update={"output_staging": staging}),
+        config=attention_config(output_staging=staging),
         schedules=("sequential",),
         path=profile.path,
         completion_coupled=coupled,
@@ -133,8 +132,8 @@ def test_a_skeleton_of_shared_tiles_has_a_stream_for_each_cta(tokens: int) -> No
     """Parts of tiles at half the gap, and as many bytes in all."""
     whole = attention("h200-peer", tokens, staging="dedicated-x1", coupled=False)
     assert isinstance(whole.config, AttentionConfig)
-    tile = whole.config.model_copy(update={"block_m": 128, "block_n": 128})
-    requests = [whole.changed(config=tile.model_copy(update={"kv_splits": parts})) for parts in (1, 2)]
+    configs = (whole.config.model_copy(update={"kv_splits": parts}) for parts in (1, 2))
+    requests = [whole.changed(config=config) for config in configs]
     one, two = (skeleton_of(cases_of(request)[0], request).streams for request in requests)
     assert (two.tiles, two.remote_bytes.sum()) == (2 * one.tiles, one.remote_bytes.sum())
     makespan_ns, _, closed = both(requests[1])

@@ -131,8 +131,8 @@ def test_a_token_sweep_of_attention_marks_where_the_residual_ends(run_cli: RunCl
     assert "T_FA" in shown
     found = emulated(run_cli, *FA, *SIMULATED, "--sweep", "tokens=1024,8192")
     assert [(one["label"], one["value"]) for one in found["residual_ns"]] == [
-        ("sequential, tokens=1024", 1024),
-        ("sequential, tokens=8192", 8192),
+        ("rotated, tokens=1024", 1024),
+        ("rotated, tokens=8192", 8192),
     ]
 
 

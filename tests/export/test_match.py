@@ -15,11 +15,12 @@ from tests.export.cases import FLASH, WAN, changed, tuned, write
 from tests.export.conftest import SetGpu
 from xstage_tune.base.errors import UsageError
 from xstage_tune.base.json_output import json_sha256, to_json
+from xstage_tune.cuda.attention_variants import SHIPPED
 from xstage_tune.export.bundle import Bundle
 from xstage_tune.export.default_terms import default_terms
 from xstage_tune.export.record import TunedConfig
 from xstage_tune.export.token_distance import MAX_TOKEN_RATIO
-from xstage_tune.families.binding import default_config
+from xstage_tune.families.binding import bind, default_config
 from xstage_tune.families.megamoe.config import MegaMoeConfig, Schedule
 from xstage_tune.families.workload import Workload
 from xstage_tune.families.workload_files import list_workloads, load_workload
@@ -34,6 +35,7 @@ H200 = PEER.gpu.identity
 H100_PCIE = GpuIdentity(
     name="NVIDIA H100 PCIe", form_factor="PCIe", sm_count=114, memory_bytes=85_520_809_984
 )
+FLUX = "fa-a2a/flux.1-1024px"
 INTERLEAVED = {"kind": "interleaved", "lead_rows": 9}
 EVEN = [1536] * 32
 
@@ -105,7 +107,9 @@ def test_a_config_that_cannot_run_for_the_asked_tokens_is_not_returned(tmp_path:
     asked = load_workload(WAN, ["tokens=128"])
     found = bundle.lookup(asked, gpu=H200, max_token_ratio=2)
     assert (found.match, found.config) == ("default", default_config(asked, PEER))
-    assert bundle.lookup(load_workload(WAN, ["tokens=140"]), gpu=H200, max_token_ratio=2).match == "nearest"
+    assert any("cannot run" in reason for reason in found.reasons)
+    fits = bundle.lookup(load_workload(WAN, ["tokens=140"]), gpu=H200, max_token_ratio=2)
+    assert not any("cannot run" in reason for reason in fits.reasons)
 
 
 # --- the GPU
@@ -223,6 +227,43 @@ def test_a_stale_config_that_the_installed_rules_refuse_is_not_returned(tmp_path
     assert (found.match, found.config) == ("default", default_config(load_workload(WAN), PEER))
 
 
+def flux(tokens: int) -> Workload:
+    """3 heads of a rank: up to 8,448 tokens are one round of tiles of 192 rows, and two of 128."""
+    return load_workload(FLUX, [f"tokens={tokens}"])
+
+
+def test_a_config_that_is_slower_than_the_default_for_the_asked_tokens_is_not_returned(
+    tmp_path: Path,
+) -> None:
+    bundle = bundle_of(tmp_path, tuned(FLUX, "tokens=9000", platform=PEER))  # 128 rows
+    near = bundle.lookup(flux(9200), gpu=H200)
+    assert (near.match, near.config) == ("nearest", default_config(flux(9000), PEER))
+    found = bundle.lookup(flux(8200), gpu=H200)
+    assert (found.match, found.config) == ("default", default_config(flux(8200), PEER))
+    assert any("longer than the default" in reason for reason in found.reasons)
+
+
+def test_a_config_for_the_very_tokens_is_returned_whatever_a_closed_form_expects(tmp_path: Path) -> None:
+    slow = {"block_m": 128, "block_n": 128, "output_staging": "alias-v"}
+    bundle = bundle_of(tmp_path, changed(tuned(FLUX, "tokens=8200", platform=PEER), config=slow))
+    assert bundle.lookup(flux(8200), gpu=H200).match == "exact"
+    assert bundle.lookup(flux(8201), gpu=H200).match == "default"
+
+
+def test_an_earlier_export_which_does_not_tell_what_is_slower_serves_as_it_did(tmp_path: Path) -> None:
+    export = tuned(FLUX, "tokens=9000", platform=PEER)
+    terms = export.default_terms
+    assert terms is not None
+    assert terms.compute is not None
+    few = {
+        "capacity_law": (),
+        "capacity": (),
+        "compute": terms.compute.model_copy(update={"attention": terms.compute.attention[:1]}),
+    }
+    bundle = bundle_of(tmp_path, changed(export, default_terms=few))
+    assert bundle.lookup(flux(8200), gpu=H200).match == "nearest"
+
+
 # --- the default without the platform's profile
 
 
@@ -244,6 +285,16 @@ def test_what_an_export_carries_gives_the_platforms_own_default(platform: str) -
                 assert default_config(workload, terms) == expected
                 compared += 1
     assert compared > 50
+
+
+@pytest.mark.parametrize("platform", [one for one in list_platforms() if one.startswith("h200")])
+@pytest.mark.parametrize("tokens", [1500, 8200, 50_000])
+def test_what_an_export_carries_tells_what_is_slower_as_the_platform_does(platform: str, tokens: int) -> None:
+    profile, asked = load_platform(platform), flux(tokens)
+    whole, short = bind(asked, profile), bind(asked, default_terms(profile))
+    slower = {config: whole.outgrown(config) is not None for config, head_dim in SHIPPED if head_dim == 128}
+    assert {config: short.outgrown(config) is not None for config in slower} == slower
+    assert len(set(slower.values())) == 2
 
 
 def without_terms(export: TunedConfig) -> TunedConfig:

@@ -21,6 +21,8 @@ from xstage_tune.export.names import ExportFormat
 from xstage_tune.export.record import TunedConfig
 from xstage_tune.export.study import export_study
 from xstage_tune.export.verify import Verdict, judge, read_measurable, verify
+from xstage_tune.families.binding import default_config
+from xstage_tune.families.config import KernelConfig
 from xstage_tune.families.workload_files import load_workload
 from xstage_tune.launches.in_turn import Interval
 from xstage_tune.launches.recording import recording_file
@@ -74,6 +76,19 @@ def test_where_it_was_tuned_it_is_the_same(run_cli: RunCli, export: Path) -> Non
     keys = json.loads(found.stdout)
     assert (keys["verdict"], keys["differs"]) == ("same", [])
     assert keys["over_default"]["value"] == pytest.approx(keys["exported"], rel=0.01)
+
+
+def test_the_default_that_it_was_found_beside_is_measured_whatever_todays_is(export: Path) -> None:
+    tuned = read_measurable(export)
+    other = tuned.config.model_copy(update={"tile_order": "sequential", "block_n": 64})
+    found = verify(with_default(tuned, other), Machine(tuned, part=0.5))
+    assert (found.default, found.over_default is not None) == (other.label, True)
+    today = default_config(tuned.workload, load_platform("h200-host"))
+    assert verify(with_default(tuned, None), Machine(tuned, part=0.5)).default == today.label
+
+
+def with_default(tuned: TunedConfig, default: KernelConfig | None) -> TunedConfig:
+    return tuned.model_copy(update={"objective": tuned.objective.model_copy(update={"default": default})})
 
 
 @pytest.mark.parametrize(

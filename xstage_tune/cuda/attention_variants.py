@@ -127,7 +127,7 @@ def _shipped() -> tuple[tuple[AttentionConfig, int], ...]:
         (128, 128, 176, 2, "alias-v", "st.v4", 1),  # FlashAttention-3's tile
         (128, 128, 176, 2, "alias-v", "tma", 1),
         (128, 128, 160, 2, "alias-q", "st.v4", 1),
-        (128, 128, 128, 2, "alias-v", "st.v4", 1),  # the default that a search has to beat
+        (128, 128, 128, 2, "alias-v", "st.v4", 1),  # FlashAttention-4's
         (128, 128, 128, 2, "dedicated-x1", "tma", 1),
         (128, 128, 80, 2, "dedicated-x2", "tma", 1),
         (128, 192, 128, 2, "alias-q", "st.v4", 1),
@@ -137,6 +137,7 @@ def _shipped() -> tuple[tuple[AttentionConfig, int], ...]:
         (128, 192, 80, 2, "alias-q", "st.v4", 1),
         (128, 192, 80, 3, "alias-v", "st.v4", 1),
         (64, 128, 176, 2, "alias-v", "st.v4", 1),
+        (64, 128, 128, 2, "alias-v", "st.v4", 1),
         (64, 128, 128, 2, "dedicated-x2", "tma", 1),
         (64, 192, 128, 2, "alias-q", "st.v4", 1),
         (64, 192, 128, 2, "dedicated-x1", "st.v4", 1),

@@ -8,9 +8,9 @@ The rule of :meth:`Bundle.lookup`, whose answer always says which of these it is
 2. Of these the nearest: first those that share most of what else a profile says (routing, shared experts,
    remote fraction), then those whose tokens are closest as a ratio; of two as close, that with more tokens.
 3. ``default``: the default config of the layer for the asked tokens, where the nearest was tuned on another
-   GPU (its times say nothing of this one), for tokens further off than the limit, or could not run for this
-   workload. On another GPU it is the default for that GPU's SMs, where their number is known, within the
-   limits of an SM of the export's architecture.
+   GPU (its times say nothing of this one), for tokens further off than the limit, could not run for this
+   workload, or is expected to be slower than the default there. On another GPU it is the default for that
+   GPU's SMs, where their number is known, within the limits of an SM of the export's architecture.
 4. ``stale``: the nearest, but found by another version of the tool, or for other kernel sources. The GPU is
    the one that it was tuned on, and it fits the limits that the installed version knows, so it is given;
    whether it is still the best nobody measured: tune again.
@@ -210,6 +210,9 @@ class Bundle:
         if not unfit:
             problem = self._defaults.problem(nearest.config, asked)
             unfit += [f"the tuned config cannot run: {problem}"] if problem else []
+        if differs and not unfit:
+            slower = self._defaults.slower(nearest.config, asked)
+            unfit += [f"the tuned config is {slower}"] if slower else []
         others = [key for key in differs if not too_far or key != asked.TOKENS_KEY]
         so_far = nearest.objective.unfinished
         ended = () if so_far is None else (f"the best so far of a search that had not ended: {so_far}",)

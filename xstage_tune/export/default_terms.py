@@ -1,38 +1,49 @@
-"""The default config of a layer without the platform's profile: exports carry what it rests on."""
+"""Default configs, and whether tuned ones beat them, without the platform's profile: by what exports say."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import lru_cache
+from typing import TypeVar
 
 from xstage_tune.base.errors import UsageError
 from xstage_tune.export.record import PlatformIdentity
-from xstage_tune.families.binding import check_config, default_config
+from xstage_tune.families.binding import bind, check_config, default_config
 from xstage_tune.families.config import KernelConfig
 from xstage_tune.families.workload import Workload
 from xstage_tune.platforms.loader import list_platforms, load_platform
-from xstage_tune.platforms.schema import PlatformProfile
+from xstage_tune.platforms.schema import AttentionTile, CapacityPoint, IssuePoint, PlatformProfile
+
+#: What has a source, which nothing computes with.
+EntryT = TypeVar("EntryT", IssuePoint, CapacityPoint, AttentionTile)
 
 #: Layers and token counts whose defaults are kept, so that serving works each out once.
 _KEPT = 1024
 
 
 def default_terms(platform: PlatformProfile) -> PlatformProfile:
-    """A platform reduced to what defaults, and the limits of any config, rest on.
+    """A platform reduced to what defaults, the limits of any config, and expected times rest on.
 
-    That is the GPU, the limits of its SMs, and which store flavours have times; what was measured of the link
-    at one point of each flavour, since a profile needs some.
+    That is the GPU, the limits of its SMs and its tile times; R and Q; T0 of the most producers that were
+    calibrated. Sources stay behind.
     """
-    one_of_flavour = {point.flavour: point for point in reversed(platform.issue)}
     compute = platform.compute
+    most = {point.flavour: point.producers for point in sorted(platform.issue, key=lambda one: one.producers)}
     return PlatformProfile(
         name=platform.name,
         path=platform.path,
         gpu=platform.gpu,
         drain=platform.drain,
-        issue=tuple(one_of_flavour[flavour] for flavour in sorted(one_of_flavour)),
-        compute=compute.model_copy(update={"attention": compute.attention[:1]}) if compute else None,
+        issue=_short(point for point in platform.issue if point.producers == most[point.flavour]),
+        capacity=_short(platform.capacity),
+        capacity_law=platform.capacity_law,
+        compute=compute and compute.model_copy(update={"attention": _short(compute.attention)}),
         provenance=platform.provenance,
     )
+
+
+def _short(entries: Iterable[EntryT]) -> tuple[EntryT, ...]:
+    return tuple(one.model_copy(update={"source": ""}) for one in entries)
 
 
 class Defaults:
@@ -50,6 +61,7 @@ class Defaults:
         self._terms = lru_cache(maxsize=None)(self._find_terms)
         self._default = lru_cache(maxsize=_KEPT)(self._work_out)
         self._problem = lru_cache(maxsize=_KEPT)(self._first_problem)
+        self._slower = lru_cache(maxsize=_KEPT)(self._expected_slower)
 
     def __reduce__(self) -> tuple[type[Defaults], tuple[PlatformIdentity, PlatformProfile | None]]:
         """Bundles go to other processes; what was worked out stays."""
@@ -70,6 +82,13 @@ class Defaults:
         """Why a config cannot run for a workload on the platform; None where it can, or nobody knows."""
         return self._problem(config, workload)
 
+    def slower(self, config: KernelConfig, workload: Workload) -> str | None:
+        """That a config which can run is expected to be slower than the default; None where nothing says so.
+
+        Exports of earlier versions lack what that rests on.
+        """
+        return self._slower(config, workload)
+
     def _work_out(self, workload: Workload, sms: int | None) -> KernelConfig:
         terms = self._terms()
         if terms is None:
@@ -88,6 +107,13 @@ class Defaults:
             return None
         violations = check_config(config, workload, terms).violations
         return violations[0].message if violations else None
+
+    def _expected_slower(self, config: KernelConfig, workload: Workload) -> str | None:
+        terms = self._terms()
+        try:
+            return None if terms is None else bind(workload, terms).outgrown(config)
+        except UsageError:  # no T0 or Q, or no default
+            return None
 
     def _find_terms(self) -> PlatformProfile | None:
         if self._given is not None:

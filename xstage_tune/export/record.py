@@ -35,6 +35,8 @@ class TunedObjective(Strict):
     ns: NonNegative
     #: The default config on the same device; None where it failed or none fits.
     default_ns: NonNegative | None = None
+    #: That one, which may be another than today's; exports of earlier versions do not say.
+    default: AnyConfig | None = None
     #: Of the launch, whatever the quantity; exports of earlier versions have none.
     latency_ns: NonNegative | None = None
     default_latency_ns: NonNegative | None = None

@@ -191,6 +191,7 @@ def _objective(study: Study, result: SearchResult) -> TunedObjective:
             "device": study.device,
             "ns": result.best.objective_ns,
             "default_ns": default and default.objective_ns,
+            "default": default and default.config,
             "latency_ns": result.best.latency_ns,
             "default_latency_ns": default and default.latency_ns,
             "bound_ns": result.bound_ns,

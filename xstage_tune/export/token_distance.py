@@ -6,8 +6,9 @@ import math
 
 from xstage_tune.base.errors import UsageError
 
-#: At this ratio of tokens a tuned config is slower than the default in 8 cases of 202 on the simulator, and
-#: in none of 60 of layers held out; at 1.5 in 22 and in 11. By ``benchmarks/lookup_distance.py``.
+#: At this ratio of tokens a tuned config that a lookup gives is slower than the default in 6 cases of 189 on
+#: the simulator, and in none of 57 of layers held out; at 1.5 in 20 and in 11. By
+#: ``benchmarks/lookup_distance.py``.
 MAX_TOKEN_RATIO = 1.25
 
 

@@ -72,7 +72,7 @@ def read_measurable(file: Path) -> TunedConfig:
 
 
 def verify(tuned: TunedConfig, device: Device) -> Verification:
-    """Measure an export's config and its default on a device that times in turn.
+    """Measure an export's config, and the default that it was found beside, on a device that times in turn.
 
     Raises:
         UsageError: nothing says what the default is.
@@ -80,7 +80,9 @@ def verify(tuned: TunedConfig, device: Device) -> Verification:
     """
     workload, path = tuned.workload, tuned.platform.path
     description = device.describe()
-    default = Defaults(tuned.platform, tuned.default_terms).config(workload, description.sm_count)
+    default = tuned.objective.default
+    if default is None:
+        default = Defaults(tuned.platform, tuned.default_terms).config(workload, description.sm_count)
     compared = compare_gpu(tuned.platform, identity_of(description)), compare_tool(tuned)
     differs = tuple(difference for one in compared for difference in one.differences)
     exported = _exported(tuned)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import isfinite
 
 from xstage_tune.base.fabric import StoreFlavour
 from xstage_tune.families.floors import Floors
@@ -11,7 +10,7 @@ from xstage_tune.families.prediction import Prediction
 from xstage_tune.families.tile_times import local_store_bytes_per_ns
 from xstage_tune.model.burst_gap import drain_ns, isolated_issue_ns, issue_ns
 from xstage_tune.platforms import queries
-from xstage_tune.platforms.rooms import shared_room_bytes
+from xstage_tune.platforms.rooms import tells_shared_room
 from xstage_tune.platforms.schema import PlatformProfile
 
 
@@ -147,7 +146,7 @@ def equal_tiles(
     followed = max(1, -(-tiles // sms) - 1)
     burst_bytes = max(0.0, remote_bytes - last_round_bytes) / followed
     operand_wait_ns = 0.0
-    if isfinite(shared_room_bytes(platform, flavour)):
+    if tells_shared_room(platform, flavour):
         burst_ns = drain_ns(volume_bytes=burst_bytes, drain_bytes_per_s=platform.drain.bytes_per_s)
         operand_wait_ns = max(0.0, float(burst_ns) - operands_ns)
     free_ns = queries.issue_ns(platform, flavour, sms, tile_bytes * remote_fraction) if remote_fraction else 0

@@ -225,6 +225,16 @@ class BoundFamily(ABC, Generic[WorkloadT, ConfigT]):
             UsageError: when called, the platform lacks compute figures, T0 or Q.
         """
 
+    def outgrown(self, config: ConfigT) -> str | None:  # noqa: ARG002 - a family that cannot tell
+        """That a config which was tuned for other tokens is slower here than the default, in words.
+
+        None where that is not expected.
+
+        Raises:
+            UsageError: as :meth:`default` and :meth:`judge`.
+        """
+        return None
+
     @abstractmethod
     def estimate(self, config: ConfigT, given: GivenTimes | None = None) -> Estimate:
         """What the closed forms of the design test say of a config that fits.

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
-from math import ceil
 from typing import TYPE_CHECKING, Any
 
 from xstage_tune.base.errors import UsageError
 from xstage_tune.families.attention_a2a.config import AttentionConfig
+from xstage_tune.families.attention_a2a.defaults import default_attention_config
 from xstage_tune.ops.collective import ProcessGroup
 from xstage_tune.ops.group import attend_over_group
 from xstage_tune.ops.runtime import build_kernel, current_stream, import_torch
@@ -17,32 +17,6 @@ from xstage_tune.ops.tensors import Tensor, attention_sizes
 if TYPE_CHECKING:
     from xstage_tune.cuda.attention_kernel import AttentionA2A
     from xstage_tune.cuda.attention_shape import AttentionShape, Destinations
-
-
-def default_attention_config(tokens: int, heads: int, sms: int) -> AttentionConfig:
-    """The variant that is taken where none is given: the tile whose rounds of all SMs take the least time.
-
-    A round of 192-row tiles takes about as long as one and a half of 128 rows. At 3 heads, 8,192 tokens are
-    one round of 129 tiles, or two of 128 rows whose second is half empty. Equal times go to
-    FlashAttention-3's tile.
-
-    Args:
-        tokens, heads: of this rank.
-        sms: SMs of the GPU.
-    """
-
-    def rows_in_turn(block_m: int) -> int:
-        return block_m * ceil(heads * ceil(tokens / block_m) / sms)
-
-    tall = rows_in_turn(192) < rows_in_turn(128)
-    return AttentionConfig(
-        block_m=192 if tall else 128,
-        block_n=128 if tall else 176,
-        kv_stages=2,
-        output_staging="alias-q" if tall else "alias-v",
-        tile_order="rotated",
-        store_flavour="st.v4",
-    )
 
 
 def attention_a2a(
@@ -76,7 +50,8 @@ def attention_a2a(
             :class:`~xstage_tune.cuda.attention_shape.Destinations`, which also name the words to
             signal and the second buffers. One address is the attention alone:
             ``[tokens, local heads, head_dim]``.
-        config: the variant; :func:`default_attention_config` by default.
+        config: the variant; by default the one that a search has to beat,
+            :func:`~xstage_tune.families.attention_a2a.defaults.default_attention_config`.
         rank: this rank, whose heads are ``[rank * local heads, (rank + 1) * local heads)``: for addresses 0
             by default; a group knows it.
         softmax_scale: by default ``head_dim ** -0.5``.

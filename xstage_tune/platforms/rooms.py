@@ -15,12 +15,17 @@ from xstage_tune.platforms.queries import capacity_bytes
 
 if TYPE_CHECKING:
     from xstage_tune.base.fabric import StoreFlavour
-    from xstage_tune.platforms.schema import PlatformProfile
+    from xstage_tune.platforms.schema import CapacityPoint, PlatformProfile
 
 #: Fewer knees than this cannot tell a shared room from others.
 _FEWEST_KNEES = 3
 #: SMs of a texture processing cluster, which share its way to the crossbar.
 _SMS_OF_A_PAIR = 2
+
+
+def tells_shared_room(platform: PlatformProfile, flavour: StoreFlavour) -> bool:
+    """Whether the profile has knees enough for :func:`shared_room_bytes` to tell."""
+    return len({point.producers for point in _reached(platform, flavour)}) >= _FEWEST_KNEES
 
 
 def shared_room_bytes(platform: PlatformProfile, flavour: StoreFlavour) -> float:
@@ -34,9 +39,9 @@ def shared_room_bytes(platform: PlatformProfile, flavour: StoreFlavour) -> float
     whose four sizes, none negative, are fitted to the calibrated knees (on an H200's host path within 1.5%,
     with shared, port and pair rooms alike for both flavours).
     """
-    reached = [point for point in platform.capacity if point.flavour == flavour and point.knee_reached]
-    if len({point.producers for point in reached}) < _FEWEST_KNEES:
+    if not tells_shared_room(platform, flavour):
         return math.inf
+    reached = _reached(platform, flavour)
     from scipy.optimize import nnls  # not before it is needed: it takes as long to load as an audit
 
     producers = np.array([point.producers for point in reached], np.float64)
@@ -47,6 +52,10 @@ def shared_room_bytes(platform: PlatformProfile, flavour: StoreFlavour) -> float
         rooms.append(np.minimum(producers, len(platform.arbitration.groups)))
     sizes, _ = nnls(np.column_stack(rooms) / capacity[:, None], np.ones_like(capacity))
     return float(sizes[0])
+
+
+def _reached(platform: PlatformProfile, flavour: StoreFlavour) -> list[CapacityPoint]:
+    return [point for point in platform.capacity if point.flavour == flavour and point.knee_reached]
 
 
 def sm_room_bytes(platform: PlatformProfile, flavour: StoreFlavour) -> float:

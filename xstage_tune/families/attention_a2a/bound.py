@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import get_args
 
+from xstage_tune.base.number_format import percent
 from xstage_tune.families.advice import Action
 from xstage_tune.families.attention_a2a.advice import attention_actions
 from xstage_tune.families.attention_a2a.budget import (
@@ -14,7 +15,7 @@ from xstage_tune.families.attention_a2a.budget import (
     attention_rules,
 )
 from xstage_tune.families.attention_a2a.config import AttentionConfig, TileOrder
-from xstage_tune.families.attention_a2a.defaults import attention_config, default_candidates
+from xstage_tune.families.attention_a2a.defaults import default_candidates, flash_attention_3
 from xstage_tune.families.attention_a2a.estimate import AttentionEstimate, estimate_attention
 from xstage_tune.families.attention_a2a.launch import attention_launch
 from xstage_tune.families.attention_a2a.load import attention_load
@@ -44,12 +45,12 @@ class BoundAttention(BoundFamily[AttentionWorkload, AttentionConfig]):
             )
 
     def default_candidates(self) -> Sequence[AttentionConfig]:
-        """As FlashAttention does."""
-        return default_candidates(self.platform)
+        """What the op runs, then smaller tiles."""
+        return default_candidates(self.workload, self.platform)
 
     def heuristics(self) -> dict[str, AttentionConfig]:
-        """FlashAttention-3's 128x176 tile where it fits."""
-        wide = attention_config(128, 176, self.platform)
+        """FlashAttention-3's 128x176 tile in its order, where it fits."""
+        wide = flash_attention_3(self.platform)
         return {"fa3-tile": wide} if self.check(wide).feasible else {}
 
     def axes(self) -> Axes:
@@ -87,6 +88,14 @@ class BoundAttention(BoundFamily[AttentionWorkload, AttentionConfig]):
             return Judged(load.floors(), load.prediction(), (load, config.tile_order))
 
         return judge
+
+    def outgrown(self, config: AttentionConfig) -> str | None:
+        """By the closed forms of both: tiles that filled their rounds may leave SMs idle at other tokens."""
+        judge = self.judge()
+        tuned_ns, default_ns = (judge(one).prediction.latency_ns for one in (config, self.default()))
+        if tuned_ns <= default_ns:
+            return None
+        return f"expected to take {percent(100 * (tuned_ns / default_ns - 1), 1)} longer than the default"
 
     def estimate(
         self,
