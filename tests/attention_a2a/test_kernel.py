@@ -11,7 +11,7 @@ import pytest
 from tests.attention_a2a.cases import config
 from xstage_tune.base.errors import DeviceError, ExitCode, UsageError
 from xstage_tune.base.spans import LANE_DTYPE
-from xstage_tune.cuda import attention_kernel
+from xstage_tune.cuda import attention_kernel, fused_loading
 from xstage_tune.cuda.attention_arguments import attention_arguments
 from xstage_tune.cuda.attention_kernel import AttentionA2A
 from xstage_tune.cuda.attention_shape import AttentionShape, Destinations
@@ -97,13 +97,14 @@ def test_tiles_have_at_most_a_cta_an_sm_or_a_pair_of_two(
     entry = SimpleNamespace(spill_bytes=0)
     compiled = SimpleNamespace(entries={attention_kernel.KERNEL: entry}, warnings=())
     for name, fake in (
-        ("_compile", lambda _: compiled),
+        ("compile_fused", lambda _: compiled),
         ("load_kernels", lambda *_: {attention_kernel.KERNEL: None}),
         ("allow_shared_memory", lambda *_: None),
         ("load_epoch_kernels", lambda _: {}),
         ("GpuMemory", HostMemory),
     ):
         monkeypatch.setattr(attention_kernel, name, fake)
+    monkeypatch.setattr(fused_loading, "GpuMemory", HostMemory)
     kernel = AttentionA2A(gpu, AttentionShape(tokens, 2, 128), variant, record_spans=True)
     assert kernel.ctas == ctas
     assert kernel._recording is not None

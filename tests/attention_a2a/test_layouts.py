@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.attention_a2a.cases import config
+from tests.layouts import compile_layout, kernels_in
 from xstage_tune.cuda.attention_arguments import (
     ATTENTION_ARGUMENTS,
     EPOCH_FAULT,
@@ -16,30 +17,13 @@ from xstage_tune.cuda.attention_arguments import (
 )
 from xstage_tune.cuda.attention_variants import LANE_BYTES, attention_variant
 from xstage_tune.cuda.compiler import KernelCompileError, compile_kernel
-from xstage_tune.cuda.sources import kernels_root
-
-
-def layout_checks(struct: str, dtype: np.dtype[np.void]) -> str:
-    """C++ that compiles only if ``struct`` is laid out as ``dtype``."""
-    assert dtype.fields is not None
-    checks = [f"static_assert(sizeof(xstage::{struct}) == {dtype.itemsize});"]
-    for name, (field, offset, *_) in dtype.fields.items():
-        checks += [
-            f"static_assert(__builtin_offsetof(xstage::{struct}, {name}) == {offset});",
-            f"static_assert(sizeof(xstage::{struct}::{name}) == {field.itemsize});",
-        ]
-    return "\n".join(checks)
 
 
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The kernels, with room for one more beside them."""
     monkeypatch.setenv("XSTAGE_CACHE_DIR", str(tmp_path / "cache"))
-    root = tmp_path / "kernels"
-    root.mkdir()
-    for folder in ("attention_a2a", "common"):
-        (root / folder).symlink_to(kernels_root() / folder)
-    return root
+    return kernels_in(tmp_path, "attention_a2a")
 
 
 @pytest.mark.parametrize(
@@ -52,17 +36,13 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ],
 )
 def test_struct_matches_its_dtype(root: Path, source: str, struct: str, dtype: np.dtype[np.void]) -> None:
-    text = f'#include "{source}"\n{layout_checks(struct, dtype)}\nextern "C" __global__ void kernel() {{}}\n'
-    (root / "layout.cu").write_text(text)
-    compile_kernel("layout.cu", "sm_90a", {}, ("kernel",), root)
+    compile_layout(root, source, struct, dtype)
 
 
 def test_a_layout_that_differs_is_found(root: Path) -> None:
     swapped = np.dtype([("arrived", "<u4"), ("epoch", "<u4")])
-    text = '#include "attention_a2a/arguments.cuh"\n' + layout_checks("EpochState", swapped)
-    (root / "layout.cu").write_text(text + '\nextern "C" __global__ void kernel() {}\n')
     with pytest.raises(KernelCompileError, match="static assertion"):
-        compile_kernel("layout.cu", "sm_90a", {}, ("kernel",), root)
+        compile_layout(root, "attention_a2a/arguments.cuh", "EpochState", swapped)
 
 
 def test_lanes_in_shared_memory_take_what_the_host_sets_aside(root: Path) -> None:

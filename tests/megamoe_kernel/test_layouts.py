@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.attention_a2a.test_layouts import layout_checks
+from tests.layouts import compile_layout, kernels_in, layout_checks
 from xstage_tune.cuda.compiler import KernelCompileError, compile_kernel
 from xstage_tune.cuda.moe_arguments import (
     LAUNCH_STATE,
@@ -19,7 +19,7 @@ from xstage_tune.cuda.moe_arguments import (
 )
 from xstage_tune.cuda.moe_buffers import FILL_ARGUMENTS, FILL_KERNEL
 from xstage_tune.cuda.moe_variants import KERNEL, SHIPPED, moe_variant, recording_bytes
-from xstage_tune.cuda.sources import MEGAMOE_SOURCE, kernels_root
+from xstage_tune.cuda.sources import MEGAMOE_SOURCE
 from xstage_tune.families.megamoe.built import SHARED_BYTES_LIMIT, shared_bytes
 
 
@@ -27,11 +27,7 @@ from xstage_tune.families.megamoe.built import SHARED_BYTES_LIMIT, shared_bytes
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The kernels, with room for one more beside them."""
     monkeypatch.setenv("XSTAGE_CACHE_DIR", str(tmp_path / "cache"))
-    root = tmp_path / "kernels"
-    root.mkdir()
-    for folder in ("common", "megamoe"):
-        (root / folder).symlink_to(kernels_root() / folder)
-    return root
+    return kernels_in(tmp_path, "megamoe")
 
 
 @pytest.mark.parametrize(
@@ -46,9 +42,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ],
 )
 def test_struct_matches_its_dtype(root: Path, source: str, struct: str, dtype: np.dtype[np.void]) -> None:
-    text = f'#include "{source}"\n{layout_checks(struct, dtype)}\n'
-    (root / "layout.cu").write_text(text + 'extern "C" __global__ void kernel() {}\n')
-    compile_kernel("layout.cu", "sm_90a", {}, ("kernel",), root)
+    compile_layout(root, source, struct, dtype)
 
 
 def test_host_and_kernel_must_agree_on_shared_memory(root: Path) -> None:

@@ -8,11 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.attention_a2a.test_layouts import layout_checks
+from tests.layouts import compile_layout, kernels_in
 from xstage_tune.cuda.attention_shape import MAX_RANKS, AttentionShape
 from xstage_tune.cuda.compiler import compile_kernel
 from xstage_tune.cuda.serial_a2a import SERIAL, SERIAL_ARGUMENTS
-from xstage_tune.cuda.sources import kernels_root
 
 POISON = 0xDEAD
 
@@ -35,14 +34,8 @@ def test_kernels_compile_without_spills_or_warnings() -> None:
 
 
 def test_struct_matches_its_dtype(tmp_path: Path) -> None:
-    root = tmp_path / "kernels"
-    root.mkdir()
-    for folder in ("attention_a2a", "common"):
-        (root / folder).symlink_to(kernels_root() / folder)
-    checks = layout_checks("SerialArguments", SERIAL_ARGUMENTS)
-    text = f'#include "attention_a2a/serial.cu"\n{checks}\nextern "C" __global__ void kernel() {{}}\n'
-    (root / "layout.cu").write_text(text)
-    compile_kernel("layout.cu", "sm_90a", {}, ("kernel",), root)
+    root = kernels_in(tmp_path, "attention_a2a")
+    compile_layout(root, "attention_a2a/serial.cu", "SerialArguments", SERIAL_ARGUMENTS)
 
 
 @pytest.mark.parametrize("grid", [1, 3])

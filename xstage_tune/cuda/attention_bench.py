@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 
 from xstage_tune.base.bf16 import Bits
 from xstage_tune.base.errors import FindingError
 from xstage_tune.base.fabric import StorePath
 from xstage_tune.cuda.attention_buffers import AttentionBuffers
-from xstage_tune.cuda.attention_kernel import AttentionA2A, PreparedLaunch, require_clean
+from xstage_tune.cuda.attention_kernel import AttentionA2A, require_usable
 from xstage_tune.cuda.attention_shape import AttentionShape, Destinations
 from xstage_tune.cuda.attention_variants import EPOCHS, KERNEL, attention_variant, shared_bytes, threads
 from xstage_tune.cuda.compiler import CompiledKernel, UnusableKernelError
 from xstage_tune.cuda.driver import synchronize
-from xstage_tune.cuda.fused_kernel import KernelBench, PreparedKernel, TileSpansOfLaunch
+from xstage_tune.cuda.fused_kernel import KernelBench, LoadedKernel, PreparedKernel, TileSpansOfLaunch
+from xstage_tune.cuda.fused_loading import ARCHITECTURE
 from xstage_tune.cuda.gpu import Gpu
 from xstage_tune.cuda.sources import ATTENTION_SOURCE
 from xstage_tune.cuda.variants import KernelVariant
@@ -44,32 +44,11 @@ _RANK = 0
 _REGISTERS_PER_SM = 65_536
 
 
-@dataclass
-class _Prepared:
-    """See :class:`~xstage_tune.cuda.fused_kernel.PreparedKernel`."""
-
-    gpu: Gpu
-    kernel: AttentionA2A
-    prepared: PreparedLaunch
-    name: str
-    shared_bytes: int
-    timeout_s: float
-    compiled: CompiledKernel
-    producers: int
-    entry: str = KERNEL
-
-    def queue(self) -> None:
-        self.kernel.launch(self.prepared, self.gpu.stream)
-
-    def close(self) -> None:
-        self.kernel.close()
-
-
 class AttentionKernel:
     """See :class:`~xstage_tune.cuda.fused_kernel.FusedKernel`."""
 
     sources = (ATTENTION_SOURCE,)
-    architecture = "sm_90a"
+    architecture = ARCHITECTURE
 
     def variants(
         self, workload: AttentionWorkload, config: AttentionConfig, *, spans: bool
@@ -80,7 +59,7 @@ class AttentionKernel:
 
     def require_usable(self, config: AttentionConfig, compiled: CompiledKernel) -> None:
         """Spills, serialised products, and more registers than an SM has for one CTA."""
-        require_clean(compiled, config)
+        require_usable(compiled, config)
         needed = compiled.entries[KERNEL].registers * threads(config)
         if needed > _REGISTERS_PER_SM:
             raise UnusableKernelError(
@@ -154,7 +133,7 @@ class AttentionBench:
 
     def _prepare(
         self, config: AttentionConfig, *, local: bool = False, record_spans: bool = False
-    ) -> _Prepared:
+    ) -> LoadedKernel[AttentionA2A]:
         case = self._case(config)
         if self._buffers is None:
             self._buffers = AttentionBuffers(self._gpu, case, self._shape, self._pool.inputs(0))
@@ -166,15 +145,14 @@ class AttentionBench:
             opened.callback(kernel.close)
             prepared = kernel.prepare(*buffers.inputs, destinations)
             opened.pop_all()
-        return _Prepared(
+        return LoadedKernel(
             self._gpu,
             kernel,
             prepared,
-            f"{'local' if local else 'fused'}[{config.label}]",
-            shared_bytes(config, self._workload.head_dim),
-            case.flops / _LEAST_FLOP_PER_S + case.output_bytes / _LEAST_BYTES_PER_S,
-            kernel.compiled,
-            kernel.ctas,
+            name=f"{'local' if local else 'fused'}[{config.label}]",
+            entry=KERNEL,
+            shared_bytes=shared_bytes(config, self._workload.head_dim),
+            timeout_s=case.flops / _LEAST_FLOP_PER_S + case.output_bytes / _LEAST_BYTES_PER_S,
         )
 
     def _case(self, config: AttentionConfig) -> ProfileCase:

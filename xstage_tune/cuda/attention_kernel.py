@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
 from math import e, inf, log2
 
 import numpy as np
-from cuda.core import Device, Kernel, ObjectCode, Stream
+from cuda.core import Device, Kernel, Stream
 from numpy.typing import NDArray
 
-from xstage_tune.base.errors import DeviceError, UsageError
-from xstage_tune.base.spans import LANE_DTYPE, RECORD_DTYPE, SpanTable, decode_records
+from xstage_tune.base.errors import UsageError
+from xstage_tune.base.spans import RECORD_DTYPE, SpanTable
 from xstage_tune.cuda.attention_arguments import EPOCH_STATE, attention_arguments
 from xstage_tune.cuda.attention_shape import AttentionShape, Destinations
 from xstage_tune.cuda.attention_variants import (
@@ -21,17 +20,20 @@ from xstage_tune.cuda.attention_variants import (
     recording_bytes,
     threads,
 )
-from xstage_tune.cuda.cache import cached_kernel
-from xstage_tune.cuda.compiler import CompiledKernel, UnusableKernelError
+from xstage_tune.cuda.compiler import CompiledKernel
 from xstage_tune.cuda.driver import allow_shared_memory, launch
+from xstage_tune.cuda.fused_loading import (
+    SpanBuffers,
+    compile_fused,
+    load_kernels,
+    require_clean,
+    require_hopper,
+)
 from xstage_tune.cuda.memory import GpuMemory
-from xstage_tune.cuda.variants import KernelVariant
 from xstage_tune.families.attention_a2a.budget import finishing_warpgroups
 from xstage_tune.families.attention_a2a.config import AttentionConfig
 from xstage_tune.families.attention_a2a.order import AttentionGrid
 
-_ARCHITECTURE = "sm_90a"
-_HOPPER = 9
 _SPANS_PER_TILE = 3
 
 
@@ -82,8 +84,8 @@ class AttentionA2A:
         variant = attention_variant(
             config, shape.head_dim, record_spans=record_spans, omit_signal=omit_signal
         )
-        self.compiled = _compile(variant)
-        require_clean(self.compiled, config)
+        self.compiled = compile_fused(variant)
+        require_usable(self.compiled, config)
         self._kernel = load_kernels(device, self.compiled)[KERNEL]
         self._shared_bytes = int(variant.defines["SHARED_BYTES"])
         allow_shared_memory(self._kernel, self._shared_bytes, device)
@@ -93,7 +95,7 @@ class AttentionA2A:
         #: CTAs of a launch: at most one an SM.
         self.ctas = grid.ctas
         self._epochs = GpuMemory.zeroed(device, EPOCH_STATE.itemsize)
-        self._recording = _Recording(device, shape, config, grid) if record_spans else None
+        self._recording = _span_buffers(device, shape, config, grid) if record_spans else None
 
     def prepare(
         self, query: int, key: int, value: int, destinations: Destinations, *, complete: bool = True
@@ -179,29 +181,12 @@ class AttentionA2A:
             self._recording.close()
 
 
-class _Recording:
-    """Buffers that a launch of a recording variant writes its spans to."""
-
-    def __init__(
-        self, device: Device, shape: AttentionShape, config: AttentionConfig, grid: AttentionGrid
-    ) -> None:
-        lanes_per_cta = finishing_warpgroups(config)
-        fitting = recording_bytes(config, shape.head_dim) // lanes_per_cta // RECORD_DTYPE.itemsize
-        self.capacity = min(fitting, _SPANS_PER_TILE * grid.rounds)
-        self._lanes = grid.ctas * lanes_per_cta
-        self.lanes = GpuMemory(device, self._lanes * LANE_DTYPE.itemsize, device)
-        self.spans = GpuMemory(device, self._lanes * self.capacity * RECORD_DTYPE.itemsize, device)
-
-    def read(self, stream: Stream) -> SpanTable:
-        lanes = np.zeros(self._lanes, LANE_DTYPE)
-        self.lanes.read_into(lanes, stream)
-        records = np.zeros((self._lanes, self.capacity), RECORD_DTYPE)
-        self.spans.read_into(records, stream)
-        return decode_records(records, lanes)
-
-    def close(self) -> None:
-        self.lanes.close()
-        self.spans.close()
+def _span_buffers(
+    device: Device, shape: AttentionShape, config: AttentionConfig, grid: AttentionGrid
+) -> SpanBuffers:
+    lanes_per_cta = finishing_warpgroups(config)
+    fitting = recording_bytes(config, shape.head_dim) // lanes_per_cta // RECORD_DTYPE.itemsize
+    return SpanBuffers(device, grid.ctas * lanes_per_cta, min(fitting, _SPANS_PER_TILE * grid.rounds))
 
 
 def load_epoch_kernels(device: Device) -> dict[str, Kernel]:
@@ -210,39 +195,7 @@ def load_epoch_kernels(device: Device) -> dict[str, Kernel]:
     Raises:
         DeviceError: there is no compiler, or no GPU.
     """
-    return load_kernels(device, _compile(EPOCHS))
-
-
-def _compile(variant: KernelVariant) -> CompiledKernel:
-    return cached_kernel(variant.source, _ARCHITECTURE, variant.defines, variant.names)
-
-
-def load_kernels(device: Device, compiled: CompiledKernel) -> dict[str, Kernel]:
-    """Kernels by name, loaded on ``device``, whose context is current: once, for good."""
-    symbols = {name: entry.symbol for name, entry in compiled.entries.items()}
-    code = _load_code(device.device_id, compiled.cubin)
-    return {name: code.get_kernel(symbol) for name, symbol in symbols.items()}
-
-
-@cache
-def _load_code(device_id: int, cubin: bytes) -> ObjectCode:  # noqa: ARG001 - a part of the key
-    """Code in the current context, that of ``device_id``: once, for good, since CUDA graphs may hold it."""
-    return ObjectCode.from_cubin(cubin)
-
-
-def require_hopper(device: Device, what: str) -> None:
-    """Refuse a GPU that the fused kernels do not run on.
-
-    Raises:
-        DeviceError: its compute capability is another.
-    """
-    capability = device.compute_capability
-    if capability.major != _HOPPER:
-        raise DeviceError(
-            f"{device.name} has compute capability {capability.major}.{capability.minor}: "
-            f"the {what} kernel needs 9.0 (Hopper: H100, H200)",
-            "use --device simulator, or another GPU",
-        )
+    return load_kernels(device, compile_fused(EPOCHS))
 
 
 def _require_kv_tiles(shape: AttentionShape, config: AttentionConfig) -> None:
@@ -254,11 +207,6 @@ def _require_kv_tiles(shape: AttentionShape, config: AttentionConfig) -> None:
         )
 
 
-def require_clean(compiled: CompiledKernel, config: AttentionConfig) -> None:
-    """A variant that spills or waits after every product is right but slow, and its gaps mean nothing."""
-    spilled = compiled.entries[KERNEL].spill_bytes
-    if spilled or compiled.warnings:
-        reason = f"spills {spilled} bytes a thread" if spilled else compiled.warnings[0]
-        raise UnusableKernelError(
-            f"config {config.label} does not compile to a usable kernel: it {reason}", "lower block_n"
-        )
+def require_usable(compiled: CompiledKernel, config: AttentionConfig) -> None:
+    """See :func:`~xstage_tune.cuda.fused_loading.require_clean`."""
+    require_clean(compiled, KERNEL, config.label, "lower block_n")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
+
+from cuda.core import Stream
 
 from xstage_tune.base.fabric import StorePath
 from xstage_tune.cuda.compiler import CompiledKernel
@@ -48,6 +50,59 @@ class PreparedKernel(Protocol):
     def close(self) -> None:
         """Free what it holds; safe to call twice."""
         ...
+
+
+class Launchable(Protocol):
+    """A variant that is launched with arguments that were prepared for it."""
+
+    compiled: CompiledKernel
+    ctas: int
+
+    def launch(self, prepared: Any, stream: Stream) -> None:
+        """Queue one launch. Neither allocates nor waits."""
+        ...
+
+    def close(self) -> None:
+        """Free what it holds; safe to call twice."""
+        ...
+
+
+KernelT = TypeVar("KernelT", bound=Launchable)
+
+
+class LoadedKernel(Generic[KernelT]):
+    """See :class:`PreparedKernel`.
+
+    Args:
+        gpu: whose stream it is queued on.
+        kernel: closed with it.
+        prepared: its arguments.
+    """
+
+    def __init__(
+        self,
+        gpu: Gpu,
+        kernel: KernelT,
+        prepared: Any,
+        *,
+        name: str,
+        entry: str,
+        shared_bytes: int,
+        timeout_s: float,
+    ) -> None:
+        self.kernel = kernel
+        self.name, self.entry = name, entry
+        self.shared_bytes, self.timeout_s = shared_bytes, timeout_s
+        self.compiled, self.producers = kernel.compiled, kernel.ctas
+        self._gpu, self._prepared = gpu, prepared
+
+    def queue(self) -> None:
+        """See :class:`PreparedKernel`."""
+        self.kernel.launch(self._prepared, self._gpu.stream)
+
+    def close(self) -> None:
+        """See :class:`PreparedKernel`."""
+        self.kernel.close()
 
 
 class KernelBench(Protocol):

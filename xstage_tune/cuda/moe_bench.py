@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 
 from xstage_tune.base.bf16 import Bits
 from xstage_tune.base.errors import FindingError, UsageError
 from xstage_tune.base.fabric import StorePath
 from xstage_tune.cuda.compiler import CompiledKernel
 from xstage_tune.cuda.driver import synchronize
-from xstage_tune.cuda.fused_kernel import KernelBench, PreparedKernel, TileSpansOfLaunch
+from xstage_tune.cuda.fused_kernel import KernelBench, LoadedKernel, PreparedKernel, TileSpansOfLaunch
+from xstage_tune.cuda.fused_loading import ARCHITECTURE
 from xstage_tune.cuda.gpu import Gpu
 from xstage_tune.cuda.moe_buffers import MoeBuffers
-from xstage_tune.cuda.moe_kernel import MegaMoe, PreparedMoe, require_clean
+from xstage_tune.cuda.moe_kernel import MegaMoe, require_usable
 from xstage_tune.cuda.moe_variants import KERNEL, moe_variant
 from xstage_tune.cuda.sources import MEGAMOE_SOURCE
 from xstage_tune.cuda.variants import KernelVariant
@@ -32,32 +32,11 @@ _START_TIMEOUT_S = 10.0
 _LAUNCHES_TO_RECORD = 3
 
 
-@dataclass
-class _Prepared:
-    """See :class:`~xstage_tune.cuda.fused_kernel.PreparedKernel`."""
-
-    gpu: Gpu
-    kernel: MegaMoe
-    prepared: PreparedMoe
-    name: str
-    shared_bytes: int
-    timeout_s: float
-    compiled: CompiledKernel
-    producers: int
-    entry: str = KERNEL
-
-    def queue(self) -> None:
-        self.kernel.launch(self.prepared, self.gpu.stream)
-
-    def close(self) -> None:
-        self.kernel.close()
-
-
 class MoeKernel:
     """See :class:`~xstage_tune.cuda.fused_kernel.FusedKernel`."""
 
     sources = (MEGAMOE_SOURCE,)
-    architecture = "sm_90a"
+    architecture = ARCHITECTURE
 
     def variants(
         self, workload: MoeWorkload, config: MegaMoeConfig, *, spans: bool
@@ -69,7 +48,7 @@ class MoeKernel:
 
     def require_usable(self, config: MegaMoeConfig, compiled: CompiledKernel) -> None:
         """Spills and serialised products."""
-        require_clean(compiled, config)
+        require_usable(compiled, config)
 
     def open(self, gpu: Gpu, workload: MoeWorkload, path: StorePath) -> KernelBench:
         """Operands, and destinations of all ranks."""
@@ -92,7 +71,7 @@ class MoeBench:
         self, kernel: PreparedKernel, inputs: int, trusted: PreparedKernel | None
     ) -> Callable[[], None]:
         """See :class:`~xstage_tune.cuda.fused_kernel.KernelBench`."""
-        assert isinstance(kernel, _Prepared)
+        assert isinstance(kernel, LoadedKernel)
         buffers = self._buffers
         buffers.draw_tokens(inputs)
         expected = None if trusted is None else self._received_from(trusted)
@@ -137,7 +116,7 @@ class MoeBench:
 
     def _prepare(
         self, config: MegaMoeConfig, *, local: bool = False, record_spans: bool = False
-    ) -> _Prepared:
+    ) -> LoadedKernel[MegaMoe]:
         buffers = self._buffers
         with ExitStack() as opened:
             kernel = MegaMoe(self._gpu.device, buffers.shape, config, record_spans=record_spans)
@@ -145,20 +124,19 @@ class MoeBench:
             prepared = kernel.prepare(buffers.tensors(config.block_m, local=local))
             opened.pop_all()
         stored_bytes = buffers.shape.rows * buffers.shape.row_bytes
-        return _Prepared(
+        return LoadedKernel(
             self._gpu,
             kernel,
             prepared,
-            f"{'local' if local else 'fused'}[{config.label}]",
-            shared_bytes(config),
-            buffers.shape.flops / _LEAST_FLOP_PER_S + stored_bytes / _LEAST_BYTES_PER_S,
-            kernel.compiled,
-            kernel.ctas,
+            name=f"{'local' if local else 'fused'}[{config.label}]",
+            entry=KERNEL,
+            shared_bytes=shared_bytes(config),
+            timeout_s=buffers.shape.flops / _LEAST_FLOP_PER_S + stored_bytes / _LEAST_BYTES_PER_S,
         )
 
     def _received_from(self, kernel: PreparedKernel) -> tuple[Bits, ...]:
         """What the ranks have after one launch on poisoned destinations."""
-        assert isinstance(kernel, _Prepared)
+        assert isinstance(kernel, LoadedKernel)
         self._buffers.poison()
         kernel.queue()
         synchronize(self._gpu.stream, _START_TIMEOUT_S + kernel.timeout_s, f"'{kernel.name}'")

@@ -10,11 +10,16 @@ from cuda.core import Device, Stream
 from numpy.typing import NDArray
 
 from xstage_tune.base.errors import DeviceError, UsageError
-from xstage_tune.base.spans import LANE_DTYPE, RECORD_DTYPE, SpanTable, decode_records
-from xstage_tune.cuda.attention_kernel import load_kernels, require_hopper
-from xstage_tune.cuda.cache import cached_kernel
-from xstage_tune.cuda.compiler import CompiledKernel, UnusableKernelError
+from xstage_tune.base.spans import RECORD_DTYPE, SpanTable
+from xstage_tune.cuda.compiler import CompiledKernel
 from xstage_tune.cuda.driver import allow_shared_memory, launch
+from xstage_tune.cuda.fused_loading import (
+    SpanBuffers,
+    compile_fused,
+    load_kernels,
+    require_clean,
+    require_hopper,
+)
 from xstage_tune.cuda.memory import GpuMemory
 from xstage_tune.cuda.moe_arguments import (
     LAUNCH_STATE,
@@ -32,7 +37,6 @@ from xstage_tune.families.megamoe.scheduling import MoeScheduling
 from xstage_tune.families.megamoe.spans import LANES
 from xstage_tune.model.checks import NS_PER_S
 
-_ARCHITECTURE = "sm_90a"
 #: Over ranks; within one a row comes within milliseconds.
 TIMEOUT_S = 300.0
 #: A whole mainloop: the slot is free when its next tile is to be staged. On the host path of an H200, with
@@ -97,10 +101,8 @@ class MegaMoe:
         self._timeout_ns, self._withheld_row = round(timeout_s * NS_PER_S), withheld_row
         self._dispatch = dispatch
         variant = moe_variant(config, tickets=tickets, dispatch=dispatch, record_spans=record_spans)
-        self.compiled: CompiledKernel = cached_kernel(
-            variant.source, _ARCHITECTURE, variant.defines, variant.names
-        )
-        require_clean(self.compiled, config)
+        self.compiled = compile_fused(variant)
+        require_usable(self.compiled, config)
         self._kernel = load_kernels(device, self.compiled)[KERNEL]
         self._shared_bytes = int(variant.defines["SHARED_BYTES"])
         allow_shared_memory(self._kernel, self._shared_bytes, device)
@@ -126,8 +128,10 @@ class MegaMoe:
             self._recording = None
             if record_spans:
                 rounds = -(-tiles // self.ctas)
-                room = recording_bytes(config, dispatch=dispatch)
-                self._recording = _Recording(device, room, self.ctas, rounds)
+                fitting = recording_bytes(config, dispatch=dispatch) // LANES // RECORD_DTYPE.itemsize
+                # Tickets may give one CTA more tiles than another.
+                capacity = min(fitting, 2 * _SPANS_PER_TILE * rounds)
+                self._recording = SpanBuffers(device, self.ctas * LANES, capacity)
                 opened.callback(self._recording.close)
             self._opened = opened.pop_all()
 
@@ -200,29 +204,6 @@ class MegaMoe:
         self._opened.close()
 
 
-class _Recording:
-    """Buffers that a launch of a recording variant writes its spans to."""
-
-    def __init__(self, device: Device, room_bytes: int, ctas: int, rounds: int) -> None:
-        fitting = room_bytes // LANES // RECORD_DTYPE.itemsize
-        # Tickets may give one CTA more tiles than another.
-        self.capacity = min(fitting, 2 * _SPANS_PER_TILE * rounds)
-        self._lanes = ctas * LANES
-        self.lanes = GpuMemory(device, self._lanes * LANE_DTYPE.itemsize, device)
-        self.spans = GpuMemory(device, self._lanes * self.capacity * RECORD_DTYPE.itemsize, device)
-
-    def read(self, stream: Stream) -> SpanTable:
-        lanes = np.zeros(self._lanes, LANE_DTYPE)
-        self.lanes.read_into(lanes, stream)
-        records = np.zeros((self._lanes, self.capacity), RECORD_DTYPE)
-        self.spans.read_into(records, stream)
-        return decode_records(records, lanes)
-
-    def close(self) -> None:
-        self.lanes.close()
-        self.spans.close()
-
-
 def _words(fault: np.void) -> str:
     waited = f"waited {fault['timeout_ns'] / NS_PER_S:g} s for"
     rank, row, expected, seen = (int(fault[name]) for name in ("rank", "row", "expected", "seen"))
@@ -256,11 +237,6 @@ def _opened(opened: ExitStack, memory: GpuMemory) -> GpuMemory:
     return memory
 
 
-def require_clean(compiled: CompiledKernel, config: MegaMoeConfig) -> None:
-    """A variant that spills or waits after every product is right but slow."""
-    spilled = compiled.entries[KERNEL].spill_bytes
-    if spilled or compiled.warnings:
-        reason = f"spills {spilled} bytes a thread" if spilled else compiled.warnings[0]
-        raise UnusableKernelError(
-            f"config {config.label} does not compile to a usable kernel: it {reason}", "choose a smaller tile"
-        )
+def require_usable(compiled: CompiledKernel, config: MegaMoeConfig) -> None:
+    """See :func:`~xstage_tune.cuda.fused_loading.require_clean`."""
+    require_clean(compiled, KERNEL, config.label, "choose a smaller tile")

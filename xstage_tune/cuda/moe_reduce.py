@@ -6,9 +6,8 @@ import numpy as np
 from cuda.core import Device, Stream
 from numpy.typing import NDArray
 
-from xstage_tune.cuda.attention_kernel import load_kernels
-from xstage_tune.cuda.cache import cached_kernel
 from xstage_tune.cuda.driver import launch
+from xstage_tune.cuda.fused_loading import compile_fused, load_kernels
 from xstage_tune.cuda.moe_arguments import REDUCE_ARGUMENTS
 from xstage_tune.cuda.moe_kernel import TIMEOUT_S, MegaMoe
 from xstage_tune.cuda.variants import KernelVariant
@@ -28,8 +27,7 @@ class ReduceCombine:
     """
 
     def __init__(self, device: Device, kernel: MegaMoe, *, timeout_s: float = TIMEOUT_S) -> None:
-        compiled = cached_kernel(REDUCE.source, "sm_90a", REDUCE.defines, REDUCE.names)
-        self._kernel = load_kernels(device, compiled)[REDUCE_KERNEL]
+        self._kernel = load_kernels(device, compile_fused(REDUCE))[REDUCE_KERNEL]
         self._of, self._timeout_ns = kernel, round(timeout_s * NS_PER_S)
         self._ctas = _CTAS_PER_SM * int(device.properties.multiprocessor_count)
 

@@ -14,7 +14,7 @@ from xstage_tune.base.errors import DeviceError, XStageError
 from xstage_tune.base.number_format import duration
 from xstage_tune.devices.fused_kernels import fused_kernel
 from xstage_tune.devices.worker import Worker
-from xstage_tune.launches.device import Device, DeviceDescription, Outcome
+from xstage_tune.launches.device import Device, DeviceAround, Outcome
 
 #: Of one config's kernels: the largest take some seconds.
 _DEADLINE_S = 120.0
@@ -172,7 +172,7 @@ class CompileAhead:
         return worker
 
 
-class CompilingDevice:
+class CompilingDevice(DeviceAround):
     """A device whose launches are compiled by other processes before it comes to them.
 
     Args:
@@ -180,16 +180,8 @@ class CompilingDevice:
     """
 
     def __init__(self, device: Device, ahead: CompileAhead) -> None:
-        self._device, self._ahead = device, ahead
-        self.identity, self.kinds = device.identity, device.kinds
-
-    def describe(self) -> DeviceDescription:
-        """See :class:`~xstage_tune.launches.device.Device`."""
-        return self._device.describe()
-
-    def label_launches(self, run_id: str) -> None:
-        """See :class:`~xstage_tune.launches.device.Device`."""
-        self._device.label_launches(run_id)
+        super().__init__(device)
+        self._ahead = ahead
 
     def expect(self, launches: Sequence[Any]) -> None:
         """See :class:`~xstage_tune.launches.device.LooksAhead`."""
@@ -205,4 +197,4 @@ class CompilingDevice:
     def close(self) -> None:
         """Close the device, and end the processes."""
         self._ahead.close()
-        self._device.close()
+        super().close()

@@ -8,12 +8,12 @@ from typing import Any
 from xstage_tune.base.errors import DeviceError, UsageError
 from xstage_tune.families.fused_skeleton import fused_skeleton, require_verified
 from xstage_tune.families.kernel_launch import KERNELS, OTHER_GPU, KernelLaunch, KernelRun
-from xstage_tune.launches.device import Device, DeviceDescription, Outcome
+from xstage_tune.launches.device import Device, DeviceAround, Outcome
 from xstage_tune.launches.requirements import require_device
 from xstage_tune.platforms.schema import PlatformProfile
 
 
-class EmulatedKernels:
+class EmulatedKernels(DeviceAround):
     """A device that runs a kernel's skeleton; mainloops are those of the platform's compute model.
 
     Args:
@@ -25,25 +25,12 @@ class EmulatedKernels:
         DeviceError: the device lacks the platform's path.
     """
 
-    kinds = (KERNELS.name,)
-
     def __init__(self, device: Device, platform: PlatformProfile, other_gpu: str = "") -> None:
         require_device(device.describe(), platform, platform.path, force=bool(other_gpu))
-        self._device = device
+        super().__init__(device)
         self._platform = platform
-        self.identity = device.identity + (f"{OTHER_GPU}{other_gpu}" if other_gpu else "")
-
-    def describe(self) -> DeviceDescription:
-        """See :class:`~xstage_tune.launches.device.Device`."""
-        return self._device.describe()
-
-    def label_launches(self, run_id: str) -> None:
-        """See :class:`~xstage_tune.launches.device.Device`."""
-        self._device.label_launches(run_id)
-
-    def close(self) -> None:
-        """Free the device's memory."""
-        self._device.close()
+        self.kinds = (KERNELS.name,)
+        self.identity += f"{OTHER_GPU}{other_gpu}" if other_gpu else ""
 
     def run(self, launches: Iterable[Any]) -> Iterator[Outcome[Any, Any]]:
         """Launch each kernel's skeleton as often as it repeats.

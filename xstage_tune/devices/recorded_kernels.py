@@ -14,7 +14,14 @@ from xstage_tune.base.errors import DeviceLost, Fault, RunInterrupted, StoreErro
 from xstage_tune.base.json_output import json_sha256
 from xstage_tune.families.kernel_launch import KERNELS, KernelLaunch, KernelRun
 from xstage_tune.families.workload import Workload
-from xstage_tune.launches.device import Device, DeviceDescription, LaunchInfo, LooksAhead, Outcome
+from xstage_tune.launches.device import (
+    Device,
+    DeviceAround,
+    DeviceDescription,
+    LaunchInfo,
+    LooksAhead,
+    Outcome,
+)
 from xstage_tune.launches.recording import Recording, RecordingWriter
 
 
@@ -26,7 +33,7 @@ class RecordedFault(XStageError):  # noqa: N818 - it may be any fault
         self.fault = fault  # type: ignore[misc]  # of this one, not of the class
 
 
-class KernelRecorder:
+class KernelRecorder(DeviceAround):
     """A device whose kernels are recorded, those that fail too.
 
     Args:
@@ -34,16 +41,8 @@ class KernelRecorder:
     """
 
     def __init__(self, device: Device, recording: RecordingWriter) -> None:
-        self._device, self._recording = device, recording
-        self.identity, self.kinds = device.identity, device.kinds
-
-    def describe(self) -> DeviceDescription:
-        """See :class:`~xstage_tune.launches.device.Device`."""
-        return self._device.describe()
-
-    def label_launches(self, run_id: str) -> None:
-        """See :class:`~xstage_tune.launches.device.Device`."""
-        self._device.label_launches(run_id)
+        super().__init__(device)
+        self._recording = recording
 
     def expect(self, launches: Sequence[Any]) -> None:
         """See :class:`~xstage_tune.launches.device.LooksAhead`."""
@@ -66,10 +65,6 @@ class KernelRecorder:
                 raise
             self._recording.keep(replace(outcome, figures=_rounded(outcome.figures)))
             yield outcome
-
-    def close(self) -> None:
-        """See :class:`~xstage_tune.launches.device.Device`."""
-        self._device.close()
 
 
 class ReplayedKernels:

@@ -264,6 +264,30 @@ class LooksAhead(Protocol):
         ...
 
 
+class DeviceAround:
+    """A device in front of another, which it closes with itself; what it does in its own way it overrides.
+
+    Args:
+        device: the other one.
+    """
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self.identity, self.kinds = device.identity, device.kinds
+
+    def describe(self) -> DeviceDescription:
+        """See :class:`Device`."""
+        return self._device.describe()
+
+    def label_launches(self, run_id: str) -> None:
+        """See :class:`Device`."""
+        self._device.label_launches(run_id)
+
+    def close(self) -> None:
+        """See :class:`Device`."""
+        self._device.close()
+
+
 class Runner(Protocol):
     """Runs launches of one kind, or of some that share what they hold, for a device."""
 
