@@ -111,7 +111,7 @@ def test_a_layer_with_two_violated_bounds_is_told_to_interleave_first() -> None:
     found = audit(load_workload(FLASH), paper_platform())
     assert (found.verdict, found.rate_ok, found.capacity_ok) == ("reshape", False, False)
     kinds = [action.kind for action in found.actions]
-    assert kinds == ["interleave", "smaller_bursts", "fewer_producers", "search"]
+    assert kinds == ["interleave", "smaller_bursts", "smaller_tile", "fewer_producers", "search"]
     lead, largest, *_ = (action.limit for action in found.actions)
     assert lead is not None
     assert lead.value == 12  # two D_knee of 4.6 rows, and half of one
@@ -125,7 +125,12 @@ def test_an_interleaved_layer_that_hides_a_violation_is_told_how_to_pass_the_tes
     schedule = Schedule(kind="interleaved", lead_rows=5)
     found = audit(workload, paper_platform(), config.model_copy(update={"schedule": schedule}))
     assert (found.rate_ok, found.capacity_ok) == (True, False)
-    assert [action.kind for action in found.actions] == ["piggyback", "smaller_bursts", "fewer_producers"]
+    assert [action.kind for action in found.actions] == [
+        "piggyback",
+        "smaller_bursts",
+        "smaller_tile",
+        "fewer_producers",
+    ]
     assert "local staging hides" in found.actions[1].text
 
 
@@ -134,8 +139,10 @@ def test_an_advised_tile_runs_and_passes() -> None:
     config = default_config(workload, paper_platform())
     schedule = Schedule(kind="interleaved", lead_rows=10)
     found = audit(workload, paper_platform(), config.model_copy(update={"schedule": schedule}))
-    assert "or take block_n <= 64;" in found.actions[1].text
-    smaller = audit(workload, paper_platform(), found.config.model_copy(update={"block_n": 64}))
+    advised = next(action.config for action in found.actions if action.kind == "smaller_tile")
+    assert isinstance(advised, MegaMoeConfig)
+    assert advised.block_n == 64
+    smaller = audit(workload, paper_platform(), advised)
     assert smaller.design_test_ok
 
 

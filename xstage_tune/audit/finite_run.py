@@ -66,3 +66,22 @@ def simulate_launch(
         exposed_part=derived(residual.value / run.end_ns, "E_res over the launch", residual, latency),
         hiding_ratio=None if hidden is None else derived(hidden, f"equation 21, {how}", residual),
     )
+
+
+def simulate_latency_ns(
+    workload: Workload, platform: PlatformProfile, config: KernelConfig, basis: Basis
+) -> Figure:
+    """What the launch of another config takes, in the same simulation, ns.
+
+    Args:
+        basis: of its tile times.
+
+    Raises:
+        UsageError: the platform lacks what the simulator needs.
+    """
+    from xstage_tune.simulator.fused_kernels import SimulatedKernels  # loads Numba
+
+    run = SimulatedKernels(platform).launch(workload, config).run(_SEED)
+    return Figure(
+        run.end_ns, max(Basis.DERIVED, basis), f"one launch of {config.label} on the event simulator"
+    )

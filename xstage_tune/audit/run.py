@@ -1,10 +1,12 @@
 """One audit: a workload's kernel against a platform, and the verdict.
 
-Three things are told apart:
+Four things are told apart:
 
 - The *design test* of the paper, equation 10: a rate bound and a capacity bound. It is sufficient, for bursts
   that are full, aligned and isolated, on a platform where nothing but stores waits behind stores.
 - The *finite run*: the launch on the event simulator, whose CTAs drift apart (:mod:`.finite_run`).
+- The *advice*, what would satisfy the bounds. What can be carried out by other values of the config's keys is
+  simulated too: what makes the launch longer is no advice, what changes it by little is undecided.
 - The *verdict*, which is the finite run's where the closed forms do not settle the question: ``piggyback``
   where the launch hides its remote stores, ``reshape`` where they make it longer by more than a little. The
   closed forms settle it where both bounds hold and no operand load waits behind a burst: what is exposed then
@@ -15,15 +17,15 @@ Three things are told apart:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
-from xstage_tune.audit.finite_run import FiniteRun, simulate_launch
+from xstage_tune.audit.finite_run import MOST_EXPOSED, FiniteRun, simulate_latency_ns, simulate_launch
 from xstage_tune.base.errors import UsageError
 from xstage_tune.estimates.bursts import BurstTerms
-from xstage_tune.estimates.figures import Figure
+from xstage_tune.estimates.figures import Basis, Figure, derived
 from xstage_tune.estimates.schedule import SchedulePrediction
-from xstage_tune.families.advice import Action, reconciled
+from xstage_tune.families.advice import Action, reconciled, weighed
 from xstage_tune.families.binding import bind, default_config
 from xstage_tune.families.config import KernelConfig
 from xstage_tune.families.estimate import Estimate
@@ -46,6 +48,7 @@ class Audit:
     rate_ok: bool
     capacity_ok: bool
     actions: tuple[Action, ...]
+    rejected: tuple[Action, ...]  # that the bounds ask for, and that would make the launch longer
     finite: FiniteRun | None  # None where the closed forms settle it, or nothing was simulated
     not_simulated: str  # why it could not; else empty
 
@@ -114,6 +117,11 @@ def audit(
         if not not_simulated:
             finite = simulate_launch(workload, platform, chosen, audited.stall_ns.basis)
     verdict = _verdict(finite, design_test_ok, burst, audited.stall_ns.value)
+    advised = bound.advice(chosen, detail)
+    rejected: tuple[Action, ...] = ()
+    if finite is not None and not finite.hides:
+        advised = _tried(advised, workload, platform, finite, audited.stall_ns.basis)
+        advised, rejected = weighed(advised, finite.latency_ns.value, MOST_EXPOSED)
     return Audit(
         workload=workload,
         platform=platform,
@@ -123,14 +131,34 @@ def audit(
         rate_ok=audited.rate_ok,
         capacity_ok=burst.capacity_ok,
         actions=reconciled(
-            bound.advice(chosen, detail),
+            advised,
             hides=verdict == "piggyback",
             stalls=audited.stall_ns.value > 0,
             searched=config is not None,
         ),
+        rejected=rejected,
         finite=finite,
         not_simulated=not_simulated,
     )
+
+
+def _tried(
+    advised: tuple[Action, ...],
+    workload: Workload,
+    platform: PlatformProfile,
+    finite: FiniteRun,
+    basis: Basis,
+) -> tuple[Action, ...]:
+    """The advice, with what each change of the config saves of the simulated launch."""
+    tried = []
+    for action in advised:
+        if action.config is not None and not too_large([action.config], workload, platform):
+            latency = simulate_latency_ns(workload, platform, action.config, basis)
+            saves_ns = finite.latency_ns.value - latency.value
+            saves = derived(saves_ns, "simulated launches, without and with it", finite.latency_ns, latency)
+            action = replace(action, saves_ns=saves)
+        tried.append(action)
+    return tuple(tried)
 
 
 def _verdict(finite: FiniteRun | None, design_test_ok: bool, burst: BurstTerms, stall_ns: float) -> Verdict:

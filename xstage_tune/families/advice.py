@@ -3,32 +3,50 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from xstage_tune.base.number_format import byte_count, duration
+from xstage_tune.base.number_format import byte_count, duration, share
 from xstage_tune.estimates.bursts import BurstTerms
 from xstage_tune.estimates.figures import Figure
 from xstage_tune.estimates.schedule import SchedulePrediction
 from xstage_tune.families.config import KernelConfig
 
 ActionKind = Literal[
-    "interleave", "raise_lead", "smaller_bursts", "fewer_producers", "longer_sequence", "piggyback", "search"
+    "interleave",
+    "raise_lead",
+    "smaller_bursts",
+    "smaller_tile",
+    "fewer_producers",
+    "longer_sequence",
+    "piggyback",
+    "search",
 ]
+
+
+#: What tells on a GPU whether a change of the config helps.
+_MEASURED_BY = "xstage-tune search or emulate on a GPU"
 
 
 @dataclass(frozen=True, slots=True)
 class Action:
     """One change; ``limit`` is the number that satisfies the bound, in the unit that ``kind`` implies.
 
-    ``interleave``: lead D in rows. ``raise_lead``: least lead in rows. ``smaller_bursts``: most bytes
-    of one producer's burst. ``fewer_producers``: most producers that may align. ``longer_sequence``: fewest
-    tokens.
+    ``interleave``: lead D in rows. ``raise_lead``: least lead in rows. ``smaller_bursts``, ``smaller_tile``:
+    most bytes of one producer's burst. ``fewer_producers``: most producers that may align.
+    ``longer_sequence``: fewest tokens.
+
+    Args:
+        config: the audited config with the change; None where that takes more than other values of its keys.
+        saves_ns: what its launch takes less than the audited one's, negative where it takes more; None where
+            that was not simulated.
     """
 
     kind: ActionKind
     limit: Figure | None
     text: str
+    config: KernelConfig | None = None
+    saves_ns: Figure | None = None
 
 
 def reconciled(
@@ -47,6 +65,43 @@ def reconciled(
         kept = tuple(action for action in others if action.kind == "raise_lead" or not stalls)
         return (piggyback(), *kept)
     return others if others and searched else (*others, _search())
+
+
+def weighed(
+    advised: tuple[Action, ...], latency_ns: float, worth: float
+) -> tuple[tuple[Action, ...], tuple[Action, ...]]:
+    """The advice of the bounds in accord with what its changes did to a simulated launch.
+
+    The bounds tell what would satisfy them, not what a launch gains by it: its tiles wait for inputs too, and
+    another tile or order changes that.
+
+    Args:
+        advised: of which those with :attr:`Action.saves_ns` were simulated.
+        latency_ns: of the audited launch.
+        worth: part of the launch below which a change decides nothing.
+
+    Returns:
+        What is advised still, that saves most first, what decides nothing after that; and what would make the
+        launch longer.
+    """
+    better, even, worse = [], [], []
+    for action in advised:
+        if action.saves_ns is None:
+            even.append(action)
+            continue
+        saves_ns = action.saves_ns.value
+        part = f"{duration(abs(saves_ns))}, {share(abs(saves_ns) / latency_ns)} of it,"
+        if saves_ns > worth * latency_ns:
+            better.append(replace(action, text=f"{action.text}. Simulated, the launch takes {part} less"))
+        elif saves_ns < -worth * latency_ns:
+            worse.append(replace(action, text=f"not advised: simulated, the launch takes {part} more"))
+        else:
+            text = (
+                f"{action.text}. Undecided: simulated, the launch takes as long; measure it by {_MEASURED_BY}"
+            )
+            even.append(replace(action, text=text))
+    better.sort(key=lambda action: -action.saves_ns.value if action.saves_ns else 0.0)
+    return (*better, *even), tuple(worse)
 
 
 def passes(burst: BurstTerms, prediction: SchedulePrediction) -> bool:
@@ -77,11 +132,12 @@ class TileSide:
     unit_bytes: float
     fits: Callable[[Any], bool]
 
-    def largest(self, burst_bytes: float) -> int | None:
-        """The longest side that runs and whose burst is at most ``burst_bytes``; None if no side does."""
+    def largest(self, burst_bytes: float) -> KernelConfig | None:
+        """The config of the longest side that runs with no larger bursts; None if none does."""
         for side in range(int(burst_bytes // self.unit_bytes), 0, -1):
-            if self.fits(self.config.model_copy(update={self.key: side})):
-                return side
+            shorter = self.config.model_copy(update={self.key: side})
+            if self.fits(shorter):
+                return shorter
         return None
 
 
@@ -90,15 +146,17 @@ def shrink(burst: BurstTerms, prediction: SchedulePrediction, tile: TileSide) ->
     gap_ns = prediction.gap_ns.value
     largest, most = burst.largest_burst_bytes(gap_ns), burst.most_producers(gap_ns)
     if largest:
-        now, side = byte_count(burst.burst_bytes.value), tile.largest(largest.value)
-        smaller = f", or take {tile.key} <= {side}" if side else ""
+        now, fits = byte_count(burst.burst_bytes.value), byte_count(largest.value)
         how = (
-            f"store a tile in parts over its mainloop{smaller}"
+            "store a tile in parts over its mainloop"
             if prediction.rate_ok
             else "send fewer bytes a tile; a smaller tile alone shortens the gap as much"
         )
-        text = f"at most {byte_count(largest.value)} a producer and burst, now {now}: {how}"
-        yield Action("smaller_bursts", largest, f"{text}; {_exposure(prediction)}")
+        text = f"at most {fits} a producer and burst, now {now}: {how}; {_exposure(prediction)}"
+        yield Action("smaller_bursts", largest, text)
+        if prediction.rate_ok and (shorter := tile.largest(largest.value)):
+            side = getattr(shorter, tile.key)
+            yield Action("smaller_tile", largest, f"{tile.key} <= {side}: bursts of at most {fits}", shorter)
     if most:
         how = (
             "offset the tile boundaries of the others"

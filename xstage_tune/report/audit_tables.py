@@ -14,6 +14,7 @@ from xstage_tune.audit.run import Audit
 from xstage_tune.base.number_format import byte_count, duration, percent, rate, share
 from xstage_tune.estimates.figures import Figure
 from xstage_tune.estimates.schedule import SchedulePrediction
+from xstage_tune.families.advice import Action
 from xstage_tune.families.architecture import compute_of, unmeasured_compute
 from xstage_tune.families.config_files import config_keys
 from xstage_tune.families.estimate import Quantity, Show
@@ -40,7 +41,8 @@ def audit_json(audit: Audit, overrides: Sequence[str] = ()) -> dict[str, Any]:
         },
         "finite_run": audit.finite,
         "predicted": audit.predicted,
-        "actions": audit.actions,
+        "actions": tuple(_action_keys(action) for action in audit.actions),
+        "rejected": tuple(_action_keys(action) for action in audit.rejected),
         **{key: quantity.figure for key, quantity in _quantities_of(audit).items()},
     }
     basis: dict[str, dict[str, str]] = {}
@@ -65,6 +67,17 @@ def audit_json(audit: Audit, overrides: Sequence[str] = ()) -> dict[str, Any]:
         "operand_wait_ns": None,
         **_plain(test, "", basis),
         "basis": basis,
+    }
+
+
+def _action_keys(action: Action) -> dict[str, Any]:
+    config = None if action.config is None else config_keys(action.config)
+    return {
+        "kind": action.kind,
+        "limit": action.limit,
+        "text": action.text,
+        "config": config,
+        "saves_ns": action.saves_ns,
     }
 
 
@@ -140,7 +153,7 @@ def verdict_table(audit: Audit) -> TableData:
     ]
     rows += [*_operand_loads(audit), *audit.detail.remarks()]
     sections = frozenset({1, len(rows)})
-    for action in audit.actions:
+    for action in (*audit.actions, *audit.rejected):
         assumed = f" ({action.limit.basis.label})" if action.limit else ""
         rows.append((action.kind.replace("_", " "), action.text + assumed))
     source = "given config" if audit.config_given else "default config"
