@@ -37,20 +37,15 @@ Verdict = Literal["reshape", "piggyback"]
 
 
 @dataclass(frozen=True, slots=True)
-class Audit:
-    """The design test of one config, and everything that it rests on."""
+class BurstTest:
+    """The design test of bursts on a platform, and everything that it rests on."""
 
-    workload: Workload
     platform: PlatformProfile
-    config: KernelConfig
-    config_given: bool  # False: the default config
     detail: Estimate
-    rate_ok: bool
-    capacity_ok: bool
     actions: tuple[Action, ...]
-    rejected: tuple[Action, ...]  # that the bounds ask for, and that would make the launch longer
-    finite: FiniteRun | None  # None where the closed forms settle it, or nothing was simulated
-    not_simulated: str  # why it could not; else empty
+    rejected: tuple[Action, ...] = ()  # that the bounds ask for, and that would make the launch longer
+    finite: FiniteRun | None = None  # None where the closed forms settle it, or nothing was simulated
+    not_simulated: str = ""  # why it could not; else empty
 
     @property
     def schedule(self) -> str:
@@ -77,6 +72,16 @@ class Audit:
         return self.detail.starved
 
     @property
+    def rate_ok(self) -> bool:
+        """The rate bound of equation 10, for MoE interleaving equation 14."""
+        return self.predicted[self.schedule].rate_ok
+
+    @property
+    def capacity_ok(self) -> bool:
+        """The capacity bound of equation 10."""
+        return self.burst.capacity_ok
+
+    @property
     def design_test_ok(self) -> bool:
         """Whether both bounds of equation 10 hold."""
         return self.rate_ok and self.capacity_ok
@@ -86,6 +91,15 @@ class Audit:
         """Whether the kernel hides its remote stores as it is; see the module for what decides."""
         stall_ns = self.predicted[self.schedule].stall_ns.value
         return _verdict(self.finite, self.design_test_ok, self.burst, stall_ns)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Audit(BurstTest):
+    """The design test of one config of a workload."""
+
+    workload: Workload
+    config: KernelConfig
+    config_given: bool  # False: the default config
 
 
 def audit(
@@ -128,8 +142,6 @@ def audit(
         config=chosen,
         config_given=config is not None,
         detail=detail,
-        rate_ok=audited.rate_ok,
-        capacity_ok=burst.capacity_ok,
         actions=reconciled(
             advised,
             hides=verdict == "piggyback",

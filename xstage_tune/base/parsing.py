@@ -112,3 +112,22 @@ def _within_limits(parse: Callable[[str], Any], text: str, bare: str, most_value
             if isinstance(part, str) and not part.isascii():
                 part.encode()  # an escape may be half a character
     return data
+
+
+_SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,9})?)\s*(B|[kK]B|MB|GB|KiB|MiB|GiB)?")
+_SIZE_UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
+
+
+def parse_byte_count(text: str) -> int:
+    """``32768``, ``32KiB``, ``1.5 MiB``, ``32 kB``: whole bytes.
+
+    Raises:
+        ValueError: it is no size, or not of whole bytes.
+    """
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
+        raise ValueError(f"'{text}' is no size in bytes")
+    size = float(match[1]) * _SIZE_UNITS[(match[2] or "").upper()]
+    if not size.is_integer():
+        raise ValueError(f"'{text}' is no whole number of bytes")
+    return int(size)

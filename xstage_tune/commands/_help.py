@@ -26,11 +26,13 @@ class CommandHelp:
 
 COMMANDS = {
     "audit": CommandHelp(
-        "Will this workload's bursts stall on this platform?",
+        "Will the bursts of a workload, or yours, stall here?",
         (
             "xstage-tune audit -w fa-a2a/paper -p paper-nvlink5",
             "xstage-tune audit -w fa-a2a/paper -p h200-peer --set tokens=1024 --strict",
             "xstage-tune audit -w fa-a2a/paper -p h200-peer --config mine.toml",
+            "xstage-tune audit -p h200-peer --burst-bytes 32KiB --gap-us 4",
+            "xstage-tune audit -p h200-peer --burst-bytes 32KiB --sweep gap-us=2,4,8",
         ),
     ),
     "calibrate": CommandHelp(

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from xstage_tune.base.errors import FindingError
+from xstage_tune.base.errors import FindingError, UsageError
+from xstage_tune.base.fabric import StoreFlavour
 from xstage_tune.commands._options import (
     FormatOption,
     OutputFormat,
@@ -15,17 +16,18 @@ from xstage_tune.commands._options import (
     SetOption,
     StoreOption,
     config_option,
+    the_only,
     workload_option,
 )
 from xstage_tune.commands._runs import notify
 
 if TYPE_CHECKING:
-    from xstage_tune.audit.run import Audit
+    from xstage_tune.audit.run import BurstTest
     from xstage_tune.families.config import KernelConfig
 
 
 def audit(
-    workload: Annotated[str, workload_option("Workload to audit.")],
+    workload: Annotated[str | None, workload_option("Workload to audit.")] = None,
     platform: PlatformOption = None,
     config: Annotated[str, config_option("Kernel config; study:latest works too.")] = "default",
     overrides: SetOption = None,
@@ -37,13 +39,52 @@ def audit(
         bool,
         typer.Option("--closed-forms", help="Simulate no launch, even where the bounds do not settle it."),
     ] = False,
+    burst_bytes: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SIZE",
+            help="In place of a workload: what each producer stores in a burst, e.g. 32KiB.",
+        ),
+    ] = None,
+    producers: Annotated[
+        int | None, typer.Option(min=1, help="SMs that store together.", show_default="all SMs")
+    ] = None,
+    gap_us: Annotated[
+        float | None,
+        typer.Option(min=0, help="Microseconds of work without remote stores between two bursts."),
+    ] = None,
+    stores: Annotated[
+        StoreFlavour | None,
+        typer.Option(help="Register stores of 16 bytes, or bulk copies.", show_default="the platform's"),
+    ] = None,
+    sweep: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUES", help="burst-bytes=8KiB,32KiB, producers=8..132 or gap-us=1,2,4."),
+    ] = None,
     output: FormatOption = OutputFormat.TABLE,
 ) -> None:
     """Test a kernel's bursts against what the platform drains and holds, and say what to change.
 
-    Closed forms, and no GPU. Where a bound is violated, or loads wait behind stores, a launch is simulated
-    too, and decides. Either verdict is an answer and exits 0, unless --strict.
+    Of a workload, or of any kernel by its numbers: --burst-bytes, --producers, --gap-us and --stores.
+
+    Closed forms, and no GPU. Where a bound is violated, or loads wait behind stores, a workload's launch is
+    simulated too, and decides. Either verdict is an answer and exits 0, unless --strict.
     """
+    numbers = {"--burst-bytes": burst_bytes, "--producers": producers, "--gap-us": gap_us, "--stores": stores}
+    given = [name for name, value in numbers.items() if value is not None]
+    if (given or sweep) and workload is not None:
+        option = (*given, "--sweep")[0]
+        raise UsageError(f"{option} stands in place of --workload", "leave one of them out")
+    if given or sweep:
+        if overrides or config != "default":
+            raise UsageError("bursts by their numbers take no --config or --set", "leave them out")
+        _audit_numbers(platform, burst_bytes, producers, gap_us, stores, sweep, strict, output)
+        return
+    if workload is None:
+        raise UsageError(
+            "give --workload, or the numbers of your own kernel",
+            "xstage-tune workloads list; or --burst-bytes 32KiB --gap-us 4",
+        )
     from xstage_tune.audit.run import audit as run_audit
     from xstage_tune.base.json_output import emit_json
     from xstage_tune.devices.platform_choice import choose_platform
@@ -68,7 +109,61 @@ def audit(
         )
 
 
-def _why(result: Audit) -> str:
+def _audit_numbers(
+    platform: str | None,
+    burst_bytes: str | None,
+    producers: int | None,
+    gap_us: float | None,
+    stores: StoreFlavour | None,
+    sweep: list[str] | None,
+    strict: bool,
+    output: OutputFormat,
+) -> None:
+    """The audit of bursts in place of a workload."""
+    from xstage_tune.audit.numbers import audit_bursts, given_bursts, sweep_bursts
+    from xstage_tune.base.json_output import emit_json
+    from xstage_tune.devices.platform_choice import choose_platform
+    from xstage_tune.platforms.queries import preferred_flavour
+    from xstage_tune.report.audit_tables import bursts_json
+    from xstage_tune.report.bursts_tables import bursts_report, sweep_json, sweep_report
+    from xstage_tune.report.tables import result_console
+
+    swept = the_only(sweep, "--sweep")
+    key = swept.partition("=")[0].strip() if swept else ""
+    if burst_bytes is None and key == "burst-bytes":
+        burst_bytes = "1"  # each value of the sweep takes its place
+    if gap_us is None and key == "gap-us":
+        gap_us = 0.0
+    if burst_bytes is None or gap_us is None:
+        missing = "--burst-bytes" if burst_bytes is None else "--gap-us"
+        raise UsageError(f"{missing} is missing", "for example --burst-bytes 32KiB --gap-us 4")
+    profile = choose_platform(platform, notify)
+    given = given_bursts(
+        burst_bytes,
+        profile.gpu.sm_count if producers is None else producers,
+        gap_us,
+        stores or preferred_flavour(profile),
+    )
+    if swept is not None:
+        points = sweep_bursts(profile, given, swept)
+        tests = points.tests
+        if output is OutputFormat.JSON:
+            emit_json(sweep_json(points))
+        else:
+            result_console().print(sweep_report(points))
+    else:
+        tests = (audit_bursts(profile, given),)
+        if output is OutputFormat.JSON:
+            emit_json(bursts_json(tests[0]))
+        else:
+            result_console().print(bursts_report(tests[0]))
+    if strict and (bad := [test for test in tests if test.verdict == "reshape"]):
+        raise FindingError(
+            f"given bursts on {profile.name} expose their stores: {_why(bad[0])}", bad[0].actions[0].text
+        )
+
+
+def _why(result: BurstTest) -> str:
     """What the verdict to reshape rests on."""
     finite = result.finite
     bounds = {"rate": result.rate_ok, "capacity": result.capacity_ok}

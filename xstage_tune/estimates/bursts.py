@@ -153,6 +153,27 @@ def burst_terms(
     )
 
 
+def saturating_producers(
+    platform: PlatformProfile, flavour: StoreFlavour, burst_bytes: float
+) -> Figure | None:
+    """The fewest producers whose bursts, back to back, ask the path for R; None if not even all SMs do.
+
+    The left side of equation 10's rate bound at a gap of 0: ``K*B / T0(K, B) >= R``. More producers store no
+    faster together, each only waits longer.
+
+    Raises:
+        UsageError: the platform has no issue times for the store flavour.
+    """
+    for count in range(1, platform.gpu.sm_count + 1):
+        free = _free_issue(platform, flavour, count, burst_bytes)
+        asked = burst_gap.injection_bytes_per_s(
+            gap_ns=0.0, free_issue_ns=free.value, volume_bytes=count * burst_bytes
+        )
+        if asked >= platform.drain.bytes_per_s:
+            return derived(float(count), "the fewest K with K*B / T0 >= R", free)
+    return None
+
+
 def _shared_room(platform: PlatformProfile, flavour: StoreFlavour) -> Figure | None:
     value = shared_room_bytes(platform, flavour)
     if isinf(value):

@@ -15,6 +15,7 @@ from xstage_tune.families.config import KernelConfig
 ActionKind = Literal[
     "interleave",
     "raise_lead",
+    "longer_gap",
     "smaller_bursts",
     "smaller_tile",
     "fewer_producers",
@@ -32,9 +33,9 @@ _MEASURED_BY = "xstage-tune search or emulate on a GPU"
 class Action:
     """One change; ``limit`` is the number that satisfies the bound, in the unit that ``kind`` implies.
 
-    ``interleave``: lead D in rows. ``raise_lead``: least lead in rows. ``smaller_bursts``, ``smaller_tile``:
-    most bytes of one producer's burst. ``fewer_producers``: most producers that may align.
-    ``longer_sequence``: fewest tokens.
+    ``interleave``: lead D in rows. ``raise_lead``: least lead in rows. ``longer_gap``: least ns.
+    ``smaller_bursts``, ``smaller_tile``: most bytes of one producer's burst. ``fewer_producers``: most
+    producers that may align. ``longer_sequence``: fewest tokens.
 
     Args:
         config: the audited config with the change; None where that takes more than other values of its keys.
@@ -141,8 +142,22 @@ class TileSide:
         return None
 
 
-def shrink(burst: BurstTerms, prediction: SchedulePrediction, tile: TileSide) -> Iterator[Action]:
-    """Smaller bursts and fewer producers. A smaller tile also has a shorter gap, so it only helps with Q."""
+def lengthen(burst: BurstTerms, prediction: SchedulePrediction) -> Iterator[Action]:
+    """A gap of G*, where the gap is shorter."""
+    if not prediction.rate_ok:
+        now, least = duration(prediction.gap_ns.value), duration(burst.recovery_gap_ns.value)
+        text = f"at least {least} of work without remote stores between two bursts, now {now}"
+        yield Action("longer_gap", burst.recovery_gap_ns, text)
+
+
+def shrink(
+    burst: BurstTerms, prediction: SchedulePrediction, tile: TileSide | None = None
+) -> Iterator[Action]:
+    """Smaller bursts and fewer producers. A smaller tile also has a shorter gap, so it only helps with Q.
+
+    Args:
+        tile: that the bursts are of; None where that is not known.
+    """
     gap_ns = prediction.gap_ns.value
     largest, most = burst.largest_burst_bytes(gap_ns), burst.most_producers(gap_ns)
     if largest:
@@ -154,7 +169,7 @@ def shrink(burst: BurstTerms, prediction: SchedulePrediction, tile: TileSide) ->
         )
         text = f"at most {fits} a producer and burst, now {now}: {how}; {_exposure(prediction)}"
         yield Action("smaller_bursts", largest, text)
-        if prediction.rate_ok and (shorter := tile.largest(largest.value)):
+        if tile and prediction.rate_ok and (shorter := tile.largest(largest.value)):
             side = getattr(shorter, tile.key)
             yield Action("smaller_tile", largest, f"{tile.key} <= {side}: bursts of at most {fits}", shorter)
     if most:

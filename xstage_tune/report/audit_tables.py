@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import RenderableType
 
 from xstage_tune.audit.finite_run import MOST_EXPOSED
-from xstage_tune.audit.run import Audit
+from xstage_tune.audit.run import Audit, BurstTest
 from xstage_tune.base.number_format import byte_count, duration, percent, rate, share
 from xstage_tune.estimates.figures import Figure
 from xstage_tune.estimates.schedule import SchedulePrediction
@@ -28,44 +28,51 @@ def audit_json(audit: Audit, overrides: Sequence[str] = ()) -> dict[str, Any]:
     Args:
         overrides: the ``key=value`` texts that were applied to the workload's profile.
     """
-    test = {
-        "rate_bound": {
-            "ok": audit.rate_ok,
-            "injection_bytes_per_s": audit.predicted[audit.schedule].injection_bytes_per_s,
-            "drain_bytes_per_s": audit.burst.drain_bytes_per_s,
-        },
-        "capacity_bound": {
-            "ok": audit.capacity_ok,
-            "peak_outstanding_bytes": audit.burst.peak_outstanding_bytes,
-            "capacity_bytes": audit.burst.capacity_bytes,
-        },
-        "finite_run": audit.finite,
-        "predicted": audit.predicted,
-        "actions": tuple(_action_keys(action) for action in audit.actions),
-        "rejected": tuple(_action_keys(action) for action in audit.rejected),
-        **{key: quantity.figure for key, quantity in _quantities_of(audit).items()},
-    }
-    basis: dict[str, dict[str, str]] = {}
     return {
         "workload": audit.workload.name,
         "compute_origin": compute_of(audit.platform).origin,
         "workload_keys": audit.workload.model_dump(mode="json", exclude_none=True),
         "workload_overrides": list(overrides),
-        "platform": audit.platform.name,
         "kind": audit.workload.kind,
         "config": config_keys(audit.config),
         "config_given": audit.config_given,
-        "schedule": audit.schedule,
-        "producers": audit.burst.producers,
-        "verdict": audit.verdict,
-        "design_test_ok": audit.design_test_ok,
-        "not_simulated": audit.not_simulated,
         "interleaving_suffices": _interleaving_suffices(audit),
         "d_knee_rows": None,
         "converged_tokens": None,
+        **bursts_json(audit),
+    }
+
+
+def bursts_json(test: BurstTest) -> dict[str, Any]:
+    """The part of it that bursts alone make."""
+    keys = {
+        "rate_bound": {
+            "ok": test.rate_ok,
+            "injection_bytes_per_s": test.predicted[test.schedule].injection_bytes_per_s,
+            "drain_bytes_per_s": test.burst.drain_bytes_per_s,
+        },
+        "capacity_bound": {
+            "ok": test.capacity_ok,
+            "peak_outstanding_bytes": test.burst.peak_outstanding_bytes,
+            "capacity_bytes": test.burst.capacity_bytes,
+        },
+        "finite_run": test.finite,
+        "predicted": test.predicted,
+        "actions": tuple(_action_keys(action) for action in test.actions),
+        "rejected": tuple(_action_keys(action) for action in test.rejected),
+        **{key: quantity.figure for key, quantity in _quantities_of(test).items()},
+    }
+    basis: dict[str, dict[str, str]] = {}
+    return {
+        "platform": test.platform.name,
+        "schedule": test.schedule,
+        "producers": test.burst.producers,
+        "verdict": test.verdict,
+        "design_test_ok": test.design_test_ok,
+        "not_simulated": test.not_simulated,
         "shared_room_bytes": None,
         "operand_wait_ns": None,
-        **_plain(test, "", basis),
+        **_plain(keys, "", basis),
         "basis": basis,
     }
 
@@ -87,8 +94,12 @@ def audit_report(audit: Audit, overrides: Sequence[str] = ()) -> RenderableType:
     Args:
         overrides: the ``key=value`` texts that were applied to the workload's profile.
     """
-    tables = (_with_workload(verdict_table(audit), audit, overrides), _quantities(audit), _predictions(audit))
-    return render_report(tables)
+    return render_report((_with_workload(verdict_table(audit), audit, overrides), *basis_tables(audit)))
+
+
+def basis_tables(test: BurstTest) -> tuple[TableData, TableData]:
+    """What a verdict rests on: the quantities, and what is predicted of each schedule."""
+    return _quantities(test), _predictions(test)
 
 
 def _plain(value: Any, key: str, basis: dict[str, dict[str, str]]) -> Any:
@@ -110,7 +121,7 @@ def _interleaving_suffices(audit: Audit) -> bool | None:
     return audit.predicted["interleaved"].rate_ok if "interleaved" in audit.predicted else None
 
 
-def _quantities_of(audit: Audit) -> dict[str, Quantity]:
+def _quantities_of(audit: BurstTest) -> dict[str, Quantity]:
     """The audit's own quantities by key: those of its burst, then those of its family."""
     burst = audit.burst
     named = {
@@ -134,6 +145,14 @@ def _quantities_of(audit: Audit) -> dict[str, Quantity]:
 
 def verdict_table(audit: Audit) -> TableData:
     """The design test: the verdict, both bounds with their numbers, and what to change."""
+    source = "given config" if audit.config_given else "default config"
+    title = f"{audit.workload.name} on {audit.platform.name}"
+    rows, sections = verdict_rows(audit)
+    return pairs(title, rows, ("design test", f"{source}: {audit.config.label}"), sections=sections)
+
+
+def verdict_rows(audit: BurstTest) -> tuple[list[tuple[str, str]], frozenset[int]]:
+    """The rows of a verdict, and where its sections begin."""
     burst, gap = audit.burst, duration(audit.gap_ns.value)
     asked = audit.predicted[audit.schedule].injection_bytes_per_s
     recovery = duration(burst.recovery_gap_ns.value)
@@ -156,12 +175,10 @@ def verdict_table(audit: Audit) -> TableData:
     for action in (*audit.actions, *audit.rejected):
         assumed = f" ({action.limit.basis.label})" if action.limit else ""
         rows.append((action.kind.replace("_", " "), action.text + assumed))
-    source = "given config" if audit.config_given else "default config"
-    title = f"{audit.workload.name} on {audit.platform.name}"
-    return pairs(title, rows, ("design test", f"{source}: {audit.config.label}"), sections=sections)
+    return rows, sections
 
 
-def _finite_run(audit: Audit) -> Iterator[tuple[str, str]]:
+def _finite_run(audit: BurstTest) -> Iterator[tuple[str, str]]:
     """What the simulated launch exposes; and why the verdict is another than the bounds'."""
     finite = audit.finite
     if finite is not None:
@@ -192,7 +209,7 @@ def _with_workload(table: TableData, audit: Audit, overrides: Sequence[str]) -> 
     return replace(table, rows=(("workload", words), *table.rows), sections=sections)
 
 
-def _operand_loads(audit: Audit) -> list[tuple[str, str]]:
+def _operand_loads(audit: BurstTest) -> list[tuple[str, str]]:
     """What the equations leave out: loads wait behind the stores that are outstanding."""
     wait = audit.burst.operand_wait_ns
     if not (wait and wait.value > 0):
@@ -209,7 +226,7 @@ def _held(ok: bool) -> str:
     return "holds" if ok else "violated"
 
 
-def _quantities(audit: Audit) -> TableData:
+def _quantities(audit: BurstTest) -> TableData:
     columns: Columns[Quantity] = (
         Column("quantity", lambda one: one.name),
         number("value", lambda one: one.show(one.figure.value)),
@@ -219,7 +236,7 @@ def _quantities(audit: Audit) -> TableData:
     return table("What it rests on", columns, _quantities_of(audit).values())
 
 
-def _predictions(audit: Audit) -> TableData:
+def _predictions(audit: BurstTest) -> TableData:
     """A column a schedule: what is predicted of it, and of an issuer that waits for completion."""
     launch, steady = tuple(_launch_rows(audit)), _steady(audit)
     sender = " on the sender" if audit.detail.kernel_ends_when_issued else ""
@@ -269,7 +286,7 @@ def _figure(
     return number(name, cell)
 
 
-def _launch_rows(audit: Audit) -> Iterator[Column[_Predicted]]:
+def _launch_rows(audit: BurstTest) -> Iterator[Column[_Predicted]]:
     """What the simulated launch of the audited schedule exposes, which decides."""
     if audit.finite is None:
         return
@@ -278,11 +295,11 @@ def _launch_rows(audit: Audit) -> Iterator[Column[_Predicted]]:
     yield _of_schedule("launch: hiding ratio", audit, share(hiding.value) if hiding else "none")
 
 
-def _of_schedule(name: str, audit: Audit, cell: str) -> Column[_Predicted]:
+def _of_schedule(name: str, audit: BurstTest, cell: str) -> Column[_Predicted]:
     return Column(name, lambda one: cell if one[0] == audit.schedule else None)
 
 
-def _steady(audit: Audit) -> str:
+def _steady(audit: BurstTest) -> str:
     """How rows of the closed forms are named where the verdict rests on more than they know."""
     if audit.finite is not None:
         return "steady state: {}"
@@ -290,7 +307,7 @@ def _steady(audit: Audit) -> str:
     return "{}, if no operand load waits" if left_out else "{}"
 
 
-def _finite_notes(audit: Audit) -> Iterator[str]:
+def _finite_notes(audit: BurstTest) -> Iterator[str]:
     """That a launch is not the steady state, in its numbers."""
     if audit.finite is not None:
         yield (

@@ -10,6 +10,7 @@ from rich.console import RenderableType
 from xstage_tune.base.number_format import (
     ABSENT,
     byte_count,
+    counted,
     duration,
     factor,
     id_ranges,
@@ -17,6 +18,7 @@ from xstage_tune.base.number_format import (
     plain,
     rate,
 )
+from xstage_tune.estimates.bursts import saturating_producers
 from xstage_tune.families.architecture import unmeasured_compute
 from xstage_tune.platforms.schema import (
     Arbitration,
@@ -82,6 +84,8 @@ def _headline(platform: PlatformProfile) -> TableData:
     if drain.copy_engine_bytes_per_s and drain.copy_engine_fraction:
         share = percent(100 * drain.copy_engine_fraction, 1)
         rows.append(("copy engine", f"{rate(drain.copy_engine_bytes_per_s)}; R is {share} of it"))
+    if platform.issue:
+        rows.append(("saturated by", _saturation(platform)))
     rows.append(("source of R", drain.source or "not stated"))
     if control := platform.local_control:
         rows.append((
@@ -95,6 +99,18 @@ def _headline(platform: PlatformProfile) -> TableData:
         rows.append(("compute", unmeasured.removeprefix("compute: ")))
     notes = (platform.description,) if platform.description else ()
     return pairs(f"Platform {platform.name}", rows, ("quantity", "value"), notes=notes)
+
+
+def _saturation(platform: PlatformProfile) -> str:
+    """How many SMs saturate the path, with the smallest and the largest burst that was measured."""
+    found = []
+    for flavour in sorted({point.flavour for point in platform.issue}):
+        sizes = [point.burst_bytes for point in platform.issue if point.flavour == flavour]
+        for size in sorted({min(sizes), max(sizes)}):
+            fewest = saturating_producers(platform, flavour, size)
+            sms = counted(int(fewest.value), "SM") if fewest else f"not even {platform.gpu.sm_count} SMs"
+            found.append(f"{sms} with bursts of {byte_count(size)}, {flavour}")
+    return "; ".join(found)
 
 
 def _issue(platform: PlatformProfile) -> TableData:
