@@ -16,6 +16,7 @@ from typing import Any, cast
 from xstage_tune.base.errors import RunInterrupted
 from xstage_tune.base.progress import NoProgress, Progress
 from xstage_tune.families.kernel_launch import KernelLaunch
+from xstage_tune.families.megamoe.config import MegaMoeConfig
 from xstage_tune.families.megamoe.family import FAMILY
 from xstage_tune.families.megamoe.paper import PAPER_MOE_MODELS, PAPER_TOKENS_PER_RANK
 from xstage_tune.families.megamoe.workload import MoeWorkload, Precision, Routing
@@ -75,10 +76,17 @@ class SuiteRow:
     bound_ns: float
     tuned: str
     evaluations: int
+    wave_local_ns: float | None  # with nothing stored remotely: a path that costs nothing
+    interleaved_local_ns: float | None
 
     @property
     def interleaved_over_wave(self) -> float | None:
         return _speedup(self.wave_ns, self.interleaved_ns)
+
+    @property
+    def interleaved_over_wave_local(self) -> float | None:
+        """What the order of the tiles gains by itself, without any remote stores."""
+        return _speedup(self.wave_local_ns, self.interleaved_local_ns)
 
     @property
     def tuned_over_wave(self) -> float | None:
@@ -89,7 +97,12 @@ class SuiteRow:
         return _speedup(self.heuristics_ns, self.tuned_ns)
 
     def keys(self) -> dict[str, Any]:
-        ratios = ("interleaved_over_wave", "tuned_over_wave", "tuned_over_heuristics")
+        ratios = (
+            "interleaved_over_wave",
+            "interleaved_over_wave_local",
+            "tuned_over_wave",
+            "tuned_over_heuristics",
+        )
         return {f.name: getattr(self, f.name) for f in fields(self)} | {
             name: getattr(self, name) for name in ratios
         }
@@ -114,6 +127,10 @@ class SuiteResult:
         return Ratios.of([row.interleaved_over_wave for row in self.rows])
 
     @property
+    def interleaved_over_wave_local(self) -> Ratios:
+        return Ratios.of([row.interleaved_over_wave_local for row in self.rows])
+
+    @property
     def tuned_over_wave(self) -> Ratios:
         return Ratios.of([row.tuned_over_wave for row in self.rows])
 
@@ -131,6 +148,7 @@ class SuiteResult:
             "rows": [row.keys() for row in self.rows],
             "summary": {
                 "interleaved_over_wave": asdict(self.interleaved_over_wave),
+                "interleaved_over_wave_local": asdict(self.interleaved_over_wave_local),
                 "tuned_over_wave": asdict(self.tuned_over_wave),
                 "tuned_over_heuristics": asdict(self.tuned_over_heuristics),
             },
@@ -206,11 +224,19 @@ def _row(
     device: Device,
     result: SearchResult,
 ) -> SuiteRow:
-    config = FAMILY.bind(workload, platform).with_schedule("interleaved")
-    found = evaluate(device, KernelLaunch(workload, config, platform.path, _REPEATS))
-    interleaved = None
-    if isinstance(found, Evaluation):
-        interleaved = Outcome(config, found.run.latency_ns, found.run.latency_ns)
+    family = FAMILY.bind(workload, platform)
+    wave, config = family.default(), family.with_schedule("interleaved")
+    local = workload.model_copy(update={"remote_fraction": 0.0})
+
+    def run(layer: MoeWorkload, of: MegaMoeConfig) -> Outcome | None:
+        """Of a config; None of one that fails."""
+        found = evaluate(device, KernelLaunch(layer, of, platform.path, _REPEATS))
+        if not isinstance(found, Evaluation):
+            return None
+        return Outcome(of, found.run.latency_ns, found.run.latency_ns)
+
+    interleaved = run(workload, config)
+    wave_local, interleaved_local = run(local, wave), run(local, config)
     # A search of few trials may not have come to what the suite compares it with.
     evaluated = (*result.named, *(() if interleaved is None else (interleaved,)))
     tuned = min(evaluated, key=lambda outcome: outcome.objective_ns)
@@ -229,4 +255,6 @@ def _row(
         bound_ns=min(result.bound_ns, tuned.objective_ns),
         tuned=tuned.config.label,
         evaluations=result.evaluations,
+        wave_local_ns=wave_local.objective_ns if wave_local else None,
+        interleaved_local_ns=interleaved_local.objective_ns if interleaved_local else None,
     )
