@@ -145,11 +145,17 @@ def test_a_closed_standard_output_is_told() -> None:
     assert "standard output is closed" in done.stderr
 
 
-@pytest.mark.parametrize("stderr", ["2>&-", "2>/dev/full", "2>&- <&-"])
 @pytest.mark.parametrize(
-    ("arguments", "code"), [("workloads show none", 2), ("audit --foo", 2), ("platforms show h200-host", 0)]
+    ("arguments", "stderr", "code"),
+    [
+        ("workloads show none", "2>&-", 2),
+        ("workloads show none", "2>/dev/full", 2),
+        ("workloads show none", "2>&- <&-", 2),
+        ("audit --foo", "2>&-", 2),
+        ("platforms show h200-host", "2>&- <&-", 0),
+    ],
 )
-def test_an_error_that_nobody_takes_changes_no_exit_code(stderr: str, arguments: str, code: int) -> None:
+def test_an_error_that_nobody_takes_changes_no_exit_code(arguments: str, stderr: str, code: int) -> None:
     """Neither does it go to stdout, nor into a file that is opened next."""
     command = f"{sys.executable} -m xstage_tune {arguments} {stderr}"
     done = subprocess.run(["sh", "-c", command], cwd=ROOT, capture_output=True, text=True, check=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,16 +13,29 @@ import pytest
 from tests.conftest import RunCli
 from xstage_tune.store.facade import Store
 
-PROGRAM = Path(sys.executable).with_name("xstage-tune")
+Completed = Callable[[str], list[str]]
 
 
-def completed(typed: str) -> list[str]:
-    """As bash asks; nothing may be written to stderr, which the user would see amid the line."""
+def question(typed: str) -> dict[str, str]:
+    """How bash asks, in the environment."""
     words = typed.split(" ")
-    asked = {"COMP_WORDS": typed, "COMP_CWORD": str(len(words) - 1), "_XSTAGE_TUNE_COMPLETE": "complete_bash"}
-    done = subprocess.run([PROGRAM], env=os.environ | asked, capture_output=True, text=True, check=False)
-    assert done.stderr == ""
-    return list(filter(None, done.stdout.splitlines()))
+    return {"COMP_WORDS": typed, "COMP_CWORD": str(len(words) - 1), "_XSTAGE_TUNE_COMPLETE": "complete_bash"}
+
+
+@pytest.fixture
+def completed(run_cli: RunCli, monkeypatch: pytest.MonkeyPatch) -> Completed:
+    """What is offered; nothing may be written to stderr, which the user would see amid the line."""
+
+    def complete(typed: str) -> list[str]:
+        with monkeypatch.context() as asked:
+            for name, value in question(typed).items():
+                asked.setenv(name, value)
+            asked.setattr(sys.modules["__main__"], "__package__", None)  # else the program is called pytest
+            done = run_cli()
+        assert (done.exit_code, done.stderr) == (0, "")
+        return list(filter(None, done.stdout.splitlines()))
+
+    return complete
 
 
 @pytest.fixture
@@ -52,19 +66,26 @@ def study(own_store: Path) -> str:
     ],
 )
 @pytest.mark.usefixtures("own_store")
-def test_names(typed: str, told: str) -> None:
+def test_names(completed: Completed, typed: str, told: str) -> None:
     assert told in completed(typed)
 
 
+def test_the_program_completes() -> None:
+    program = Path(sys.executable).with_name("xstage-tune")
+    asked = os.environ | question("xstage-tune platforms show h200-h")
+    done = subprocess.run([program], env=asked, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.split(), done.stderr) == (0, ["h200-host"], "")
+
+
 @pytest.mark.usefixtures("own_store")
-def test_workloads_and_platforms_of_ones_own(run_cli: RunCli) -> None:
+def test_workloads_and_platforms_of_ones_own(completed: Completed, run_cli: RunCli) -> None:
     run_cli("workloads", "new", "acme/layer")
     run_cli("platforms", "new", "my-node")
     assert completed("xstage-tune audit -w acm") == ["acme/layer"]
     assert completed("xstage-tune audit -p my") == ["my-node"]
 
 
-def test_studies_of_the_store(study: str) -> None:
+def test_studies_of_the_store(completed: Completed, study: str) -> None:
     for command in ("report --study ", "trace --study ", "export --study ", "search --resume "):
         assert completed(f"xstage-tune {command}") == ["latest", "latest-any", study]
     for command in ("audit --config ", "emulate --config ", "profile --config "):
@@ -74,18 +95,22 @@ def test_studies_of_the_store(study: str) -> None:
         ]
 
 
-def test_what_is_shown_and_removed_is_named_by_its_id(study: str) -> None:
+def test_what_is_shown_and_removed_is_named_by_its_id(completed: Completed, study: str) -> None:
     for command in ("store show ", "store rm "):
         assert completed(f"xstage-tune {command}") == [study]
 
 
-def test_of_the_store_that_is_asked_for(study: str, own_store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_the_store_that_is_asked_for(
+    completed: Completed, study: str, own_store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("XSTAGE_STORE")
     assert completed("xstage-tune report --study stu") == []
     assert completed(f"xstage-tune report --store {own_store} --study stu") == [study]
 
 
-def test_a_store_that_is_none_completes_nothing_and_is_left_alone(own_store: Path) -> None:
+def test_a_store_that_is_none_completes_nothing_and_is_left_alone(
+    completed: Completed, own_store: Path
+) -> None:
     assert completed("xstage-tune report --study ") == []
     assert not own_store.exists()
     own_store.write_text("no database")
@@ -93,6 +118,6 @@ def test_a_store_that_is_none_completes_nothing_and_is_left_alone(own_store: Pat
     assert own_store.read_text() == "no database"
 
 
-def test_a_server_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_is_not_asked(completed: Completed, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XSTAGE_STORE", "postgresql://nobody@localhost:1/none")
     assert completed("xstage-tune report --study ") == ["latest", "latest-any"]
