@@ -15,6 +15,7 @@ from xstage_tune.families.attention_a2a.config import AttentionConfig
 from xstage_tune.families.attention_a2a.workload import AttentionWorkload
 from xstage_tune.families.megamoe.config import MegaMoeConfig
 from xstage_tune.families.megamoe.workload import MoeWorkload
+from xstage_tune.families.own_kernel.workload import OwnSpace
 from xstage_tune.platforms.schema import PlatformProfile
 
 _GENERATED = "<!-- Written by `python docs/make`; do not edit. -->\n\n"
@@ -22,7 +23,8 @@ _GENERATED = "<!-- Written by `python docs/make`; do not edit. -->\n\n"
 _WORKLOADS = """# Workload files
 
 One TOML file describes one layer on one group of GPUs: a MoE layer (`kind = "moe"`) or an attention
-(`kind = "attention"`). `xstage-tune workloads new` writes a commented one. Files are read strictly: a key
+(`kind = "attention"`). `xstage-tune workloads new` writes a commented one. A kernel of your own has
+a file too (`kind = "own"`), its space, which `xstage-tune init-space` writes. Files are read strictly: a key
 that is missing, misspelt or out of range is an error that names the file and the key.
 
 """
@@ -74,7 +76,13 @@ def pages() -> Iterator[tuple[str, str]]:
         "reference/workloads.md",
         _GENERATED
         + _WORKLOADS
-        + "\n".join((file_section("MoE layer", MoeWorkload), file_section("Attention", AttentionWorkload))),
+        + "\n".join(
+            (
+                file_section("MoE layer", MoeWorkload),
+                file_section("Attention", AttentionWorkload),
+                file_section("Kernel of your own", OwnSpace),
+            )
+        ),
     )
     yield "reference/platforms.md", _GENERATED + _PLATFORMS + file_section("Platform", PlatformProfile)
     yield (

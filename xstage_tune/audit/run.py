@@ -26,7 +26,7 @@ from xstage_tune.estimates.bursts import BurstTerms
 from xstage_tune.estimates.figures import Basis, Figure, derived
 from xstage_tune.estimates.schedule import SchedulePrediction
 from xstage_tune.families.advice import Action, reconciled, weighed
-from xstage_tune.families.binding import bind, default_config
+from xstage_tune.families.binding import bind, default_config, family_of
 from xstage_tune.families.config import KernelConfig
 from xstage_tune.families.estimate import Estimate
 from xstage_tune.families.workload import Workload
@@ -126,7 +126,8 @@ def audit(
     audited, burst = detail.schedules[detail.audited], detail.burst
     design_test_ok = audited.rate_ok and burst.capacity_ok
     finite, not_simulated = None, ""
-    if simulate and (not design_test_ok or _loads_wait(burst)):
+    simulated = simulate and family_of(workload).simulated
+    if simulated and (not design_test_ok or _loads_wait(burst)):
         not_simulated = too_large([chosen], workload, platform)
         if not not_simulated:
             finite = simulate_launch(workload, platform, chosen, audited.stall_ns.basis)

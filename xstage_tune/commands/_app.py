@@ -15,6 +15,7 @@ from xstage_tune.commands import (
     doctor,
     emulate,
     export,
+    init_space,
     platforms,
     profile,
     report,
@@ -41,6 +42,7 @@ app.command("doctor")(doctor.doctor)
 app.command("emulate")(emulate.emulate)
 app.command("profile")(profile.profile)
 app.command("build")(build.build)
+app.command("init-space")(init_space.init_space)
 app.command("search")(search.search)
 app.command("export")(export.export)
 app.command("verify")(verify.verify)

@@ -76,7 +76,15 @@ COMMANDS = {
             f"xstage-tune search -w {_WORKLOAD} -p paper-nvlink5 --trials 60",
             "xstage-tune search -w fa-a2a/paper -p h200-peer --set tokens=16384",
             "xstage-tune search -w fa-a2a/paper --device cuda --record paper.xstune",
+            "xstage-tune search --space my-kernel/space.toml",
             "xstage-tune search --resume latest --trials 200",
+        ),
+    ),
+    "init-space": CommandHelp(
+        "Write the space of a kernel of your own, to search.",
+        (
+            "xstage-tune init-space my-kernel",
+            "xstage-tune init-space my-kernel --name own/my-gemm",
         ),
     ),
     "verify": CommandHelp(

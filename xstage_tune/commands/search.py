@@ -41,6 +41,13 @@ _TOLERANCE = "Stop once the best is within this fraction of the bound."
 
 def search(
     workload: Annotated[str | None, workload_option("Workload to tune for.")] = None,
+    space: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE.toml",
+            help="The space of a kernel of your own, in place of a workload; init-space writes one.",
+        ),
+    ] = None,
     suite: Annotated[
         Literal["paper-84"] | None,
         typer.Option(help="Tune for every workload of a suite instead; each search is kept as a study."),
@@ -115,12 +122,16 @@ def search(
     from xstage_tune.search.request import SearchOptions
     from xstage_tune.store.facade import Store
 
+    if space is not None:
+        if workload is not None:
+            raise UsageError("--space stands in place of --workload", "leave one of them out")
+        workload = space
     if retry_failed and resume is None:
         raise UsageError("--retry-failed is of a study that is taken up again", "give --resume ID too")
     if take_over and resume is None:
         raise UsageError("--take-over is of a study that is taken up again", "give --resume ID too")
     if (workload is not None and suite is not None) or not (workload or suite or resume):
-        raise UsageError("give either --workload or --suite", "xstage-tune workloads list")
+        raise UsageError("give either --workload or --suite, or --space", "xstage-tune workloads list")
     asked = {
         "objective": objective, "sampler": sampler, "seed": seed, "trials": trials, "timeout_s": timeout,
         "tolerance": tolerance,
@@ -222,7 +233,8 @@ def _search_one(
     with SweepProgress("searching") as progress:
         with phase("listing the configs"):
             space = build_space(request.workload, request.platform)
-            require_simulable(space.configs, request.workload, request.platform)
+            if space.family.simulated:
+                require_simulable(space.configs, request.workload, request.platform)
         if study is None:
             journal = begin_study(store, request, space, device.identity)
         else:

@@ -13,8 +13,10 @@ from xstage_tune.devices.fused_kernels import fused_kernel, has_kernel, require_
 from xstage_tune.devices.isolated import DEFAULT_DEADLINE_S, IsolatedDevice
 from xstage_tune.devices.platform_choice import accept_gpu
 from xstage_tune.devices.present_gpu import present_gpu
+from xstage_tune.devices.process_kernels import ProcessKernels, open_process_kernels
 from xstage_tune.devices.recorded_kernels import ReplayedKernels
 from xstage_tune.devices.spec import CALIBRATE, EMULATE, PROFILE, SEARCH, DeviceSpec, DeviceUse
+from xstage_tune.families.binding import family_of
 from xstage_tune.families.kernel_launch import OTHER_GPU
 from xstage_tune.families.workload import Workload
 from xstage_tune.launches.device import Device
@@ -98,7 +100,7 @@ def open_kernels(
 
     ``cuda``: the kernels, in a process of their own. ``emulate``: their skeletons on a GPU. ``auto``: the
     kernels where there are some and a GPU that the platform is of, else the simulator. ``replay``: kernels as
-    they were measured.
+    they were measured. A kernel of the user's own is measured by its process, under ``auto``.
 
     Args:
         workload: the only one that is to be searched; None for many.
@@ -109,6 +111,14 @@ def open_kernels(
         UsageError: a GPU with a platform of another one.
         DeviceError: there is no such GPU, or no kernel of this kind.
     """
+    process = None if workload is None else family_of(workload).process_of(workload)
+    if process is not None and spec.kind != "replay":
+        if spec.kind != "auto":
+            raise UsageError(
+                f"--device {spec.kind} knows nothing of a kernel of your own: its process measures it",
+                "leave out --device, or replay:FILE.xstune",
+            )
+        return open_process_kernels(process, platform, force=force)
     if spec.kind == "emulate":
         gpu = open_cuda(EMULATE, spec.which)
         try:
@@ -160,7 +170,7 @@ def _isolated_kernels(
 
 
 def open_measured_kernels(spec: DeviceSpec, workload: Workload) -> Device:
-    """A GPU that times the kernels of a workload, in a process of their own; or a recording of one.
+    """What times the kernels of a workload, in a process of their own; or a recording of that.
 
     Raises:
         UsageError: the recording is of another workload.
@@ -168,6 +178,8 @@ def open_measured_kernels(spec: DeviceSpec, workload: Workload) -> Device:
     """
     if spec.kind == "replay":
         return _replayed_kernels(spec.which, workload)
+    if process := family_of(workload).process_of(workload):
+        return ProcessKernels(process)
     return _in_processes(workload.kind, workload, spec.which, DEFAULT_DEADLINE_S)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xstage_tune.audit.run import Audit, audit
-from xstage_tune.families.binding import bind
+from xstage_tune.families.binding import bind, family_of
 from xstage_tune.families.config import KernelConfig
 from xstage_tune.families.workload import Workload
 from xstage_tune.platforms.schema import PlatformProfile
@@ -169,8 +169,10 @@ class StudyAnalysis:
     """A study and what is computed of it.
 
     Args:
-        cases: the simulated launch of each config of :meth:`StudyCase.chosen`, in order.
-        pair: what is shown side by side: two configs, or where there are no two both issuers of the answer.
+        cases: the simulated launch of each config of :meth:`StudyCase.chosen`, in order; empty of a family
+            that is not simulated.
+        pair: what is shown side by side: two configs, or where there are no two both issuers of the answer;
+            None without cases.
         audits: of each of those configs, in order; empty where nothing leaves the GPU.
         residuals: as simulated and as predicted, of ``residual_config``; None of a family that does not
             predict them.
@@ -178,7 +180,7 @@ class StudyAnalysis:
 
     study: StudyCase
     cases: tuple[Case, ...]
-    pair: tuple[Case, Case]
+    pair: tuple[Case, Case] | None
     audits: tuple[Audit, ...] = ()
     residual_config: KernelConfig | None = None
     residuals: tuple[Residuals, Residuals] | None = None
@@ -191,6 +193,8 @@ def analyse(study: StudyCase) -> StudyAnalysis:
         UsageError: the platform lacks what the audit or the simulator needs.
     """
     workload, platform = study.workload, study.platform
+    if not family_of(workload).simulated:
+        return StudyAnalysis(study, (), None)
     simulations = Simulations(workload, platform)
     cases = tuple(simulations.case(one) for one in study.chosen())
     pair = _pair(study, simulations, cases)

@@ -11,6 +11,7 @@ from xstage_tune.base.number_format import duration
 from xstage_tune.base.text import printable
 from xstage_tune.export.record import TunedConfig
 from xstage_tune.families.binding import family_of_config
+from xstage_tune.families.family import Value
 
 #: Of C++23, and what compilers define in lower case.
 _TAKEN = re.compile(
@@ -108,7 +109,15 @@ def _constants(tuned: TunedConfig) -> Iterator[str]:
             yield f"enum class {enum} {{ {', '.join(map(_identifier, choices[key]))} }};"
             yield f"inline constexpr {enum} k{enum} = {enum}::{_identifier(str(value))};"
         else:
-            yield f"inline constexpr int k{_pascal(key)} = {value};"
+            yield f"inline constexpr {_declared(_pascal(key), value)};"
+
+
+def _declared(name: str, value: Value) -> str:
+    if isinstance(value, str):
+        return f'char k{name}[] = "{_quoted(value)}"'
+    if isinstance(value, bool):
+        return f"bool k{name} = {str(value).lower()}"
+    return f"{'int' if isinstance(value, int) else 'double'} k{name} = {value}"
 
 
 def _pascal(key: str) -> str:

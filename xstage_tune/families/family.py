@@ -12,16 +12,19 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any, ClassVar, Generic, Literal, NamedTuple, TypeVar, get_args, get_origin
 
 from xstage_tune.base.errors import UsageError
 from xstage_tune.base.number_format import counted, percent
+from xstage_tune.base.profile_templates import checked_template
 from xstage_tune.families.advice import Action
 from xstage_tune.families.architecture import Architecture, architecture_of, compute_of, unmeasured_compute
 from xstage_tune.families.budget import Budget, Violation
 from xstage_tune.families.config import KernelConfig
 from xstage_tune.families.estimate import Estimate
 from xstage_tune.families.floors import Floors
+from xstage_tune.families.kernel_process import KernelProcess
 from xstage_tune.families.launch import FusedLaunch, GivenTimes
 from xstage_tune.families.prediction import Prediction
 from xstage_tune.families.resources import Resources, resources_of
@@ -31,7 +34,7 @@ from xstage_tune.platforms.schema import Compute, PlatformProfile
 WorkloadT = TypeVar("WorkloadT", bound=Workload)
 ConfigT = TypeVar("ConfigT", bound=KernelConfig)
 
-Value = int | str
+Value = int | float | str
 #: Values of each axis of a search space, in order.
 Axes = dict[str, tuple[Value, ...]]
 #: Parameter values by axis; axes that do not apply are absent.
@@ -167,6 +170,14 @@ class BoundFamily(ABC, Generic[WorkloadT, ConfigT]):
     @abstractmethod
     def axes(self) -> Axes:
         """Usual values of each knob of a config, for a search."""
+
+    def searched_axes(self) -> Axes:
+        """Those that a search has: :meth:`axes`, and the store flavours that the platform has times for."""
+        return self.axes() | {"store_flavour": tuple(sorted({one.flavour for one in self.platform.issue}))}
+
+    def yardsticks(self) -> dict[str, ConfigT]:
+        """What an answer is shown beside, by name, that is no config of the space and never the answer."""
+        return {}
 
     def variants(self, axes: Mapping[str, tuple[Value, ...]]) -> Iterator[Variants[ConfigT]]:
         """Every combination of some axes, those that break the same limits together: here each by itself."""
@@ -305,6 +316,8 @@ class Family(ABC, Generic[WorkloadT, ConfigT]):
     placements: ClassVar[tuple[str, ...]] = ("even",)
     #: What of a config an emulation sweeps, beside keys of the workload.
     knobs: ClassVar[Mapping[str, Knob]] = {}
+    #: Whether a simulator can run its launches.
+    simulated: ClassVar[bool] = True
     #: Mainloops whose time ``--tile-ns`` gives, all or none of them: of l1, l2 and q.
     mainloops: ClassVar[tuple[str, ...]] = ()
 
@@ -315,6 +328,25 @@ class Family(ABC, Generic[WorkloadT, ConfigT]):
     def kernel_source_of(self, workload: WorkloadT) -> str:  # noqa: ARG002 - one kernel for all
         """:attr:`kernel_source` for a workload."""
         return self.kernel_source
+
+    def process_of(self, workload: WorkloadT) -> KernelProcess | None:  # noqa: ARG002 - has none
+        """The process of the user's that measures a workload's configs; None where the tool does."""
+        return None
+
+    def template(self, name: str) -> str:
+        """A commented workload file, which loads as it is.
+
+        Raises:
+            UsageError: a workload cannot be called so.
+        """
+        return checked_template(self.workload_model, self.template_heading, name)
+
+    def template_companions(self) -> Mapping[str, str]:
+        """What a template needs beside it to be of use: texts by the names of their files."""
+        return {}
+
+    def anchor(self, data: dict[str, Any], folder: Path) -> None:
+        """Make what the keys of a workload file name relative to its folder so, in place."""
 
     def prepare_workload(self, data: dict[str, Any], origin: str) -> None:
         """Complete the keys of a workload file before they are checked, in place.

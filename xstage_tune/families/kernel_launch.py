@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
@@ -39,6 +40,8 @@ class KernelRun:
         mainloop_ns: mean time of a tile's mainloop, of a launch that records spans; None where none did.
         states: of the GPU while it was timed, evenly over the samples.
         busy_ns: what the GPU ran for all of it.
+        counters: what else a process of the user's measured, by name.
+        marks: what it recorded of a launch: name, lane, begin and end in ns.
         fault, reason: of a recorded launch that failed, under what that comes, and why.
     """
 
@@ -50,6 +53,8 @@ class KernelRun:
     mainloop_ns: float | None = None
     states: tuple[GpuState, ...] = ()
     busy_ns: float = 0.0
+    counters: Mapping[str, float] = field(default_factory=dict)
+    marks: tuple[tuple[str, int, float, float], ...] = ()
     fault: Fault | None = None
     reason: str = ""
 

@@ -17,7 +17,9 @@ from xstage_tune.families.family import Family
 
 GROUP = "xstage_tune.families"
 #: Found without a look at what is installed: lookups in serving processes take milliseconds.
-_BUILT_IN = ("xstage_tune.families.megamoe.family", "xstage_tune.families.attention_a2a.family")
+_BUILT_IN = tuple(
+    f"xstage_tune.families.{folder}.family" for folder in ("megamoe", "attention_a2a", "own_kernel")
+)
 
 AnyFamily = Family[Any, Any]
 

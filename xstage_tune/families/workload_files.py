@@ -45,7 +45,8 @@ def load_workload(name_or_path: str, overrides: Sequence[str] = ()) -> Workload:
     """
     path = resolve_profile("workload", name_or_path, _folders())
     data = read_profile(path)
-    _anchor_histogram(data, path.parent)
+    if family := family_of_workload_kind(str(data.get("kind"))):
+        family.anchor(data, path.parent)
     apply_overrides(data, _with_own_tokens(overrides, data.get("kind")))
     # What was typed here is likelier wrong than the file, whose whole path would push it out of sight.
     named = name_or_path if overrides else str(path)
@@ -85,13 +86,6 @@ def _with_own_tokens(overrides: Sequence[str], kind: object) -> list[str]:
         return list(overrides)
     parts = (override.partition("=") for override in overrides)
     return [(own if key.strip() == "tokens" else key) + sign + text for key, sign, text in parts]
-
-
-def _anchor_histogram(data: dict[str, Any], folder: Path) -> None:
-    """Make a relative ``routing.file`` one below ``folder``."""
-    routing = data.get("routing")
-    if isinstance(routing, dict) and isinstance(routing.get("file"), str):
-        routing["file"] = str(folder / routing["file"])
 
 
 def _folders() -> tuple[Path, Path]:

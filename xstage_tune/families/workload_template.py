@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from xstage_tune.base.errors import UsageError
-from xstage_tune.base.profile_templates import checked_template
 from xstage_tune.families.registry import families, family_of_workload_kind
 
 
@@ -17,4 +16,4 @@ def workload_template(name: str, kind: str) -> str:
     if family is None:
         kinds = ", ".join(family.workload_kind for family in families())
         raise UsageError(f"kind '{kind}' is unknown", f"give --kind; there are {kinds}")
-    return checked_template(family.workload_model, family.template_heading, name)
+    return family.template(name)

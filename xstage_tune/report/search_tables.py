@@ -153,7 +153,9 @@ def _answer_kind(result: SearchResult) -> str:
 
 def _notes(result: SearchResult) -> Iterator[str]:
     above = result.above_bound
-    if above is None:
+    if above is None and result.objective == "latency":
+        yield "no bound is known: a config that was not evaluated may be faster"
+    elif above is None:
         yield "no bound: nothing forces a role to wait"
     else:
         yield (

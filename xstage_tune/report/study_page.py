@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import TypeVar
 
 import numpy as np
 
@@ -33,7 +34,9 @@ from xstage_tune.report.study_figures import (
 from xstage_tune.report.tables import Column, TableData, table
 from xstage_tune.report.timeline import activity_plate, timeline_plate
 from xstage_tune.search.space import params_of
-from xstage_tune.search.study_case import StudyCase
+from xstage_tune.search.study_case import Chosen, StudyCase
+
+Row = TypeVar("Row")
 
 
 def render_study(analysis: StudyAnalysis) -> str:
@@ -49,6 +52,11 @@ def render_study(analysis: StudyAnalysis) -> str:
 
 def _blocks(analysis: StudyAnalysis) -> Iterator[Block]:
     study, cases, pair = analysis.study, analysis.cases, analysis.pair
+    if pair is None:
+        yield Block(paragraphs=(workload_sentence(study.workload), platform_sentence(study.platform)))
+        yield _search(study)
+        yield Block(heading="The answer beside its baselines", tables=(configs_table(study),))
+        return
     yield _design_test(analysis)
     yield _search(study)
     yield Block(heading="The answer beside its baselines", tables=(comparison_table(study, cases),))
@@ -191,28 +199,8 @@ def _waiting(case: Case) -> float:
 
 def comparison_table(study: StudyCase, cases: Sequence[Case]) -> TableData:
     """One column a config: parameters, objective, and what its simulated launch does."""
-    result, names = (
-        study.result,
-        dict.fromkeys(name for case in cases for name in params_of(case.chosen.config)),
-    )
-    default_ns = result.default.objective_ns if result.default else None
-
-    def objective_ns(case: Case) -> float:
-        return study.objective_ns(case.chosen.config)
-
-    def above_bound(case: Case) -> float | None:
-        return 100 * (objective_ns(case) / result.bound_ns - 1) if result.bound_ns > 0 else None
-
-    def default_over(case: Case) -> float | None:
-        return default_ns / objective_ns(case) if default_ns is not None and objective_ns(case) > 0 else None
-
-    rows: list[Column[Case]] = [
-        Column("", lambda case: case.chosen.title),
-        *map(_param, names),
-        Column(result.objective, objective_ns, duration),
-        Column("default over it", default_over, factor),
-        Column("above the lower bound", above_bound, percent),
-    ]
+    result, names = study.result, _axes(case.chosen for case in cases)
+    rows: list[Column[Case]] = _known_columns(study, names, lambda case: case.chosen)
     simulated_from = len(rows) - 1
     rows += _simulated(handed_over=any(case.chosen.hands_stores_over for case in cases))
     notes = (
@@ -222,6 +210,48 @@ def comparison_table(study: StudyCase, cases: Sequence[Case]) -> TableData:
     )
     columns = table("Configs, objectives and launches", rows, cases, notes=notes)
     return columns.transposed(sections={len(names), simulated_from})
+
+
+def configs_table(study: StudyCase) -> TableData:
+    """One column a config of a kernel that is not simulated: parameters and objective."""
+    names = _axes(study.chosen())
+    rows: list[Column[Chosen]] = _known_columns(study, names, lambda chosen: chosen)
+    notes = (f"{study.result.objective} on {study.result.device}, by which the search chose",)
+    columns = table("Configs and objectives", rows, study.chosen(), notes=notes)
+    return columns.transposed(sections={len(names)})
+
+
+def _axes(chosen: Iterable[Chosen]) -> list[str]:
+    """The knobs that any of some configs has, in their order."""
+    return list(dict.fromkeys(name for one in chosen for name in params_of(one.config)))
+
+
+def _known_columns(
+    study: StudyCase, names: Sequence[str], chosen: Callable[[Row], Chosen]
+) -> list[Column[Row]]:
+    """What a search knows of a config: its knobs and its objective."""
+    result = study.result
+    default_ns = result.default.objective_ns if result.default else None
+
+    def objective_ns(row: Row) -> float:
+        return study.objective_ns(chosen(row).config)
+
+    def above_bound(row: Row) -> float | None:
+        return 100 * (objective_ns(row) / result.bound_ns - 1) if result.bound_ns > 0 else None
+
+    def default_over(row: Row) -> float | None:
+        return default_ns / objective_ns(row) if default_ns is not None and objective_ns(row) > 0 else None
+
+    def knob(name: str) -> Column[Row]:
+        return Column(name.replace("_", " "), lambda row: params_of(chosen(row).config).get(name))
+
+    return [
+        Column("", lambda row: chosen(row).title),
+        *map(knob, names),
+        Column(result.objective, objective_ns, duration),
+        Column("default over it", default_over, factor),
+        Column("above the lower bound", above_bound, percent),
+    ]
 
 
 def _handed_over_notes(cases: Sequence[Case]) -> Iterator[str]:
@@ -246,11 +276,6 @@ def _simulated(*, handed_over: bool) -> Iterator[Column[Case]]:
         yield from _quantiles("stores handed over", Case.handed_over_ns)
     yield Column("queue at capacity", lambda case: case.queue_full(), share)
     yield Column("most in the queue", lambda case: case.run.peak_occupancy_bytes, byte_count)
-
-
-def _param(name: str) -> Column[Case]:
-    """A knob of the config."""
-    return Column(name.replace("_", " "), lambda case: params_of(case.chosen.config).get(name))
 
 
 def _of_an_sm(case: Case, waits_ns: Floats) -> float:

@@ -25,6 +25,9 @@ class Candidates:
     A prediction is corrected by the ratios of measured to predicted time of the configs measured so far,
     each weighed by how many axes it shares; a weight of 1 stands for no correction. One that failed counts as
     if it had taken a multiple of what was expected: its neighbours, which may fail likewise, come later.
+
+    Of a kernel of which nothing is known the expectation is that of the configs measured so far: of their
+    geometric mean, with a weight of 1, and of those like it.
     """
 
     def __init__(self, space: Space, ranking: Ranking) -> None:
@@ -33,6 +36,9 @@ class Candidates:
         size = len(space.configs)
         self._weight = np.ones(size)
         self._weighted_log_ratio = np.zeros(size)
+        self._known = bool(np.isfinite(ranking.predicted_ns).all())
+        self._predicted_ns = ranking.predicted_ns if self._known else np.ones(size)
+        self._log_ratios: list[float] = []
         self._place = np.empty(size, np.int64)
         self._place[ranking.order] = np.arange(size)
         self.measured_ns: dict[int, float] = {}
@@ -86,9 +92,10 @@ class Candidates:
         least_ns = self.least_latency_ns(index)
         if least_ns > 0:
             self._bound_part = min(self._bound_part, latency_ns / least_ns)
-        expected_ns = self._ranking.predicted_ns[index]
+        expected_ns = self._predicted_ns[index]
         if objective_ns > 0 and expected_ns > 0:
-            self._correct(index, objective_ns / expected_ns)
+            self._correct(index, np.log(objective_ns / expected_ns))
+            self._log_ratios.append(np.log(objective_ns / expected_ns))
 
     def record_failure(self, index: int, failed: Failed) -> None:
         """Keep that a config could not be measured, or not again."""
@@ -97,16 +104,21 @@ class Candidates:
             self._find_best()
         self.failed[index] = failed
         self._open[index] = False
-        self._correct(index, _FAILURE_RATIO)
+        self._correct(index, np.log(_FAILURE_RATIO) + self._usual)
 
     def _find_best(self) -> None:
         self.best_ns = min((self.measured_ns[i] for i in self.eligible()), default=np.inf)
 
-    def _correct(self, index: int, ratio: float) -> None:
+    @property
+    def _usual(self) -> float:
+        """Logarithm of the ratio that is expected before anything like a config was measured."""
+        return 0.0 if self._known or not self._log_ratios else float(np.mean(self._log_ratios))
+
+    def _correct(self, index: int, log_ratio: float) -> None:
         differing = (self._axes != self._axes[index]).sum(axis=1)
         similarity = np.exp(-differing / _AXES_APART)
         self._weight += similarity
-        self._weighted_log_ratio += similarity * np.log(ratio)
+        self._weighted_log_ratio += similarity * log_ratio
 
     def least_latency_ns(self, index: int) -> float:
         return float(self._ranking.least_latency_ns[index])
@@ -131,8 +143,8 @@ class Candidates:
         return float(self._expected_ns(np.array([index]))[0])
 
     def _expected_ns(self, pool: NDArray[np.int64]) -> Floats:
-        correction = np.exp(self._weighted_log_ratio[pool] / self._weight[pool])
-        expected: Floats = np.maximum(self._ranking.predicted_ns[pool] * correction, self._bounds_ns[pool])
+        correction = np.exp((self._weighted_log_ratio[pool] + self._usual) / self._weight[pool])
+        expected: Floats = np.maximum(self._predicted_ns[pool] * correction, self._bounds_ns[pool])
         return expected
 
     def left_out(self) -> list[int]:

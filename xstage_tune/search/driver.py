@@ -32,6 +32,7 @@ import random
 import time
 from collections.abc import Iterator
 from dataclasses import asdict
+from math import isfinite
 from statistics import median
 
 from xstage_tune.base.errors import DeviceError, DeviceLost, FindingError, RunInterrupted
@@ -147,6 +148,7 @@ class _Search:
         self._checks: dict[int, bool] = {}
         #: Measured over expected objective, in the order of trials, and over that of the closed forms alone.
         self._surprises: list[tuple[float, float]] = []
+        self._failed_yardsticks: dict[KernelConfig, Failed] = {}
         self._margin = _FINALIST_MARGIN
         self._no_default = space.no_default
         every = len(space.configs)
@@ -335,14 +337,14 @@ class _Search:
                 objective_ns = latency_ns
         bound_ns, expected_ns = self.candidates.bound_ns(index), self.candidates.expected_ns(index)
         closed_ns = float(self._ranking.predicted_ns[index])
-        if min(expected_ns, closed_ns) > 0:
+        if expected_ns > 0 and closed_ns > 0:
             self._surprises.append((objective_ns / expected_ns, objective_ns / closed_ns))
         with held_back():  # what is said to be kept is what is kept
             self._journal.write(
                 config, "complete", objective_ns=objective_ns, bound_ns=bound_ns, latency_ns=latency_ns,
                 measured={
                     "run": asdict(run), "launch": asdict(found.info), "expected_ns": expected_ns,
-                    "closed_form_ns": closed_ns,
+                    "closed_form_ns": closed_ns if isfinite(closed_ns) else None,
                 },
             )  # fmt: skip
             self.candidates.record(index, objective_ns, latency_ns)
@@ -364,21 +366,29 @@ class _Search:
             repeats: of a device that does not time in turn.
             last: for the last comparison.
         """
-        request, configs = self._request, self._space.configs
+        configs = self._space.configs
+        least_ns = self.candidates.least_latency_ns(index)
+        other = None if against is None else configs[against]
+        return self._launch(configs[index], repeats, other, least_ns=least_ns, last=last)
+
+    def _launch(
+        self, config: KernelConfig, repeats: int, against: KernelConfig | None, *, least_ns: float, last: bool
+    ) -> Evaluation | Failure:
+        """:meth:`_run` of any config; ``least_ns`` is the lower bound of its latency."""
+        request = self._request
         # Inputs that no other launch of the search has had.
         self._launched += 1
         launch = KernelLaunch(
             request.workload,
-            configs[index],
+            config,
             request.platform.path,
             repeats,
-            against=None if against is None else configs[against],
+            against=against,
             tolerance=None if last else EQUAL,
             inputs=(request.seed << 20) + self._launched,
             exposed=last,
             spans=request.objective == "stall",
         )
-        least_ns = self.candidates.least_latency_ns(index)
         try:
             found = evaluate(self._device, launch, objective=request.objective, least_ns=least_ns)
         except DeviceLost as lost:
@@ -475,8 +485,10 @@ class _Search:
         heuristics = {
             name: measured[config] for name, config in space.heuristics.items() if config in measured
         }
+        beside = {name: measured[config] for name, config in space.yardsticks.items() if config in measured}
+        answers = [one for one in measured.values() if one not in beside.values()]
         default = measured.get(space.default) if space.default is not None else None
-        answer = choose_answer(default, tuple(heuristics.values()), tuple(measured.values()))
+        answer = choose_answer(default, tuple(heuristics.values()), answers)
         below = candidates.below_bound()
         return SearchResult(
             study_id=self._journal.study_id,
@@ -488,7 +500,7 @@ class _Search:
             seed=self._request.seed,
             best=answer.best,
             default=default,
-            heuristics=heuristics,
+            heuristics=heuristics | beside,
             ties=answer.ties,
             bound_ns=min(candidates.remaining_bound_ns(), answer.best.objective_ns),
             evaluations=candidates.tried,
@@ -497,7 +509,12 @@ class _Search:
             stopped=stopped,
             assumed=bind(self._request.workload, self._request.platform).assumed(answer.best.config),
             no_default=self._no_default,
-            failures=grouped((space.configs[i], reason) for i, reason in candidates.failed.items()),
+            failures=grouped(
+                [
+                    *((space.configs[i], reason) for i, reason in candidates.failed.items()),
+                    *self._failed_yardsticks.items(),
+                ]
+            ),
             below_bound=len(below),
             least_part_of_bound=min(below, default=None),
             slower=len(candidates.too_slow()),
@@ -548,11 +565,24 @@ class _Search:
         # Of a device that times in turn: what all of them were timed against, over all of its samples.
         against_ns = [time_ns for run in runs.values() for time_ns in run.against_ns]
         reference_ns = median(against_ns) if against_ns else None
-        configs, objective = self._space.configs, self._request.objective
+        objective = self._request.objective
+        by_config = {self._space.configs[index]: run for index, run in runs.items()}
+        by_config |= self._yardstick_runs(next(iter(by_config)))
         return {
-            configs[index]: final_outcome(configs[index], run, objective, reference_ns)
-            for index, run in runs.items()
+            config: final_outcome(config, run, objective, reference_ns) for config, run in by_config.items()
         }
+
+    def _yardstick_runs(self, against: KernelConfig) -> dict[KernelConfig, KernelRun]:
+        """What the answer is shown beside, measured as the last configs were; what fails is kept as such."""
+        runs = {}
+        repeats = _FINAL_SAMPLES if self._in_turn else _FINAL_REPEATS
+        for config in self._space.yardsticks.values():
+            found = self._launch(config, repeats, against, least_ns=0.0, last=True)
+            if isinstance(found, Failure):
+                self._failed_yardsticks[config] = Failed(found.reason, found.fault)
+            else:
+                runs[config] = found.run
+        return runs
 
     def _measure_one_again(self, index: int, runs: dict[int, KernelRun]) -> bool:
         """Add a config's run, or keep that it failed; says whether it ran.

@@ -40,6 +40,7 @@ class Space:
         default: what a tuned config has to beat; None where none fits.
         no_default: why there is none; empty where there is one.
         heuristics: what today's libraries would run, by name.
+        yardsticks: what the answer is shown beside that is no config, by name.
     """
 
     axes: Mapping[str, tuple[Value, ...]]
@@ -50,6 +51,7 @@ class Space:
     default: KernelConfig | None = None
     no_default: str = ""
     heuristics: Mapping[str, KernelConfig] = field(default_factory=dict)
+    yardsticks: Mapping[str, KernelConfig] = field(default_factory=dict)
 
     @property
     def baselines(self) -> tuple[KernelConfig, ...]:
@@ -96,7 +98,9 @@ def build_space(
         _refuse(bound, infeasible)
     index = {config: i for i, config in enumerate(fitting)}
     family = family_of(workload)
-    return Space(chosen, tuple(fitting), infeasible, index, family, default, no_default, heuristics)
+    return Space(
+        chosen, tuple(fitting), infeasible, index, family, default, no_default, heuristics, bound.yardsticks()
+    )
 
 
 def violations_of(
@@ -123,7 +127,7 @@ def params_of(config: KernelConfig) -> Params:
 
 
 def _axes(bound: AnyBound, known: Iterable[KernelConfig]) -> Axes:
-    axes = bound.axes() | {"store_flavour": tuple(sorted({point.flavour for point in bound.platform.issue}))}
+    axes = bound.searched_axes()
     for params in map(params_of, known):
         for name, value in params.items():
             if value not in axes[name]:

@@ -46,6 +46,12 @@ class MegaMoeFamily(Family[MoeWorkload, MegaMoeConfig]):
         """The tool's own is of bf16."""
         return "megamoe/megamoe.cu" if workload.precision == "bf16" else ""
 
+    def anchor(self, data: dict[str, Any], folder: Path) -> None:
+        """Make a relative ``routing.file`` one below ``folder``."""
+        routing = data.get("routing")
+        if isinstance(routing, dict) and isinstance(routing.get("file"), str):
+            routing["file"] = str(folder / routing["file"])
+
     def prepare_workload(self, data: dict[str, Any], origin: str) -> None:
         """Replace ``routing.file`` by what it holds.
 
