@@ -1,4 +1,4 @@
-"""A kernel of known times: rounds of a gap and a burst, or the drain of all bytes at R of ``h200-host``."""
+"""A kernel of known times: rounds of a gap and a burst, or a gap and the drain at R of ``h200-host``."""
 
 
 def bursts(asked):
@@ -16,7 +16,7 @@ def bursts(asked):
 def time_ns(config, tokens):
     (phase,) = bursts({"config": config, "tokens": tokens})
     total = phase["burst_bytes"] * phase["producers"] * phase["rounds"]
-    return 1.02 * max(phase["rounds"] * (phase["gap_ns"] + 1000.0), total / 52.7)
+    return 1.02 * max(phase["rounds"] * (phase["gap_ns"] + 1000.0), phase["gap_ns"] + total / 52.7)
 
 
 def measure(asked):

@@ -6,6 +6,7 @@ Each of these is told by an error of its own, after which the process is gone, i
 
 from __future__ import annotations
 
+import ctypes
 import os
 import selectors
 import signal
@@ -30,6 +31,9 @@ _MOST_QUOTED = 200
 _READ_BYTES = 1 << 16
 #: Between looks at whether it still runs, while it says nothing.
 _LOOK_S = 0.1
+#: Of linux/prctl.h. The library is found before any fork: what runs between that and exec must be little.
+_PR_SET_PDEATHSIG = 1
+_libc = ctypes.CDLL(None)
 #: For it to end by itself once its standard input has.
 _END_S = 2.0
 
@@ -111,6 +115,7 @@ class LineProcess:
                     stderr=subprocess.PIPE,
                     bufsize=0,
                     start_new_session=True,  # Ctrl-C is for this program, which then ends it
+                    preexec_fn=_end_with_parent,
                 )
             except OSError as error:
                 raise DeviceError(
@@ -191,6 +196,11 @@ class LineProcess:
                 self._said = (self._said + (process.stderr.read(_READ_BYTES) or b""))[-_TAIL_BYTES:]
         lines = self._said.decode(errors="replace").strip().splitlines()
         return f"; its last words: {_cut(lines[-1])}" if lines else ""
+
+
+def _end_with_parent() -> None:
+    """In the process, before its program: whoever is killed leaves none behind that keeps the GPU."""
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _marked(mark: str) -> Iterator[int]:

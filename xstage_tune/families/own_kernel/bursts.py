@@ -107,7 +107,7 @@ class PhaseTimes:
         """No launch of these phases is over sooner.
 
         Issue: every producer issues its bursts, T0 each, and works in the gaps. Drain: equation 1 of all
-        bytes. Compute and memory: at the platform's peak rates.
+        bytes, behind the work before the first burst. Compute and memory: at the platform's peak rates.
         """
         compute_ns = sum(
             NS_PER_S * phase.flops / tensor_rate(self._platform, phase.dtype).peak_flop_per_s
@@ -120,6 +120,8 @@ class PhaseTimes:
         )
         issue_ns = drain_ns = 0.0
         for phase in phases:
+            if phase.burst_bytes and not drain_ns:
+                drain_ns = issue_ns + phase.gap_ns
             issue_ns += phase.rounds * phase.gap_ns
             if phase.burst_bytes:
                 terms = self.terms(phase)
@@ -128,10 +130,13 @@ class PhaseTimes:
         return Floors(compute_ns=compute_ns, issue_ns=issue_ns, drain_ns=drain_ns, memory_ns=memory_ns)
 
     def prediction(self, phases: Sequence[Phase], floors: Floors) -> Prediction:
-        """Rounds of the steady state (equations 2, 3 and 7), or the largest floor where that is longer."""
-        latency_ns = stall_ns = 0.0
+        """Rounds of the steady state (equations 2, 3 and 7), and what is left to drain of the last burst.
+
+        Or the largest floor where that is longer.
+        """
+        latency_ns = stall_ns = left_ns = 0.0
         for phase in phases:
-            issue_ns = free_ns = 0.0
+            issue_ns = free_ns = left_ns = 0.0
             if phase.burst_bytes:
                 terms = self.terms(phase)
                 free_ns = terms.free_issue_ns.value
@@ -142,9 +147,10 @@ class PhaseTimes:
                     drain_bytes_per_s=terms.drain_bytes_per_s.value,
                 )
                 issue_ns = max(float(periodic_ns), terms.isolated_issue_ns)
+                left_ns = max(0.0, terms.drain_ns.value - issue_ns)
             latency_ns += phase.rounds * (phase.gap_ns + issue_ns)
             stall_ns += phase.rounds * (issue_ns - free_ns)
-        return Prediction(max(latency_ns, floors.latency_ns), stall_ns)
+        return Prediction(max(latency_ns + left_ns, floors.latency_ns), stall_ns)
 
     def terms(self, phase: Phase) -> BurstTerms:
         """The bursts of a phase."""

@@ -30,7 +30,7 @@ class Constraint:
     def __init__(self, text: str, known: Iterable[str]) -> None:
         from simpleeval import SimpleEval  # not at the top: a lookup checks no constraint
 
-        self.text = text
+        self.text = text = " ".join(text.split())  # it may stand on several lines
         self._evaluator = SimpleEval(functions=_FUNCTIONS)
         try:
             self._parsed = SimpleEval.parse(text)
