@@ -4,12 +4,14 @@
 // Persistent CTAs of one producer warp and two or three consumer warpgroups. The producer keeps copies of Q, K and V
 // coming. Each consumer owns 64 rows of a tile from the first score on: it stages the finished rows and stores each to
 // the rank that owns its token, whatever memory that rank's base pointer names; or it leaves the storing to a warp of
-// its own and goes on. Where KV is split, two CTAs make a tile together: see team.cuh. With one rank, in local memory,
-// and no `epochs` the same kernel is the attention alone.
+// its own and goes on. The CTAs behind those, which find room as these end, receive this rank's tokens from all ranks:
+// see receipt.cuh. Where KV is split, two CTAs make a tile together: see team.cuh. With one rank, in local memory,
+// and no `exchange` the same kernel is the attention alone.
 #include "attention_a2a/completion.cuh"
 #include "attention_a2a/output.cuh"
 #include "attention_a2a/partials.cuh"
 #include "attention_a2a/q_loop.cuh"
+#include "attention_a2a/receipt.cuh"
 #include "attention_a2a/storer.cuh"
 
 namespace xstage {
@@ -17,9 +19,9 @@ namespace xstage {
 __device__ __forceinline__ void consume(const AttentionArguments& arguments, const TileGrid& grid, Pipeline& pipeline,
                                         char* shared, u32 consumer) {
     TileSpans spans(shared, consumer, arguments);
-    TileWriter writer(pipeline, shared, consumer, arguments);
+    TileWriter writer(pipeline, shared, consumer);
     const Partials partials(pipeline, shared, consumer);
-    const u32 tiles = tiles_of_team(grid);
+    const u32 tiles = tiles_of_team(arguments, grid);
     QLoop q_loop(pipeline, shared, consumer, arguments);
     if (finishes(consumer)) {
         spans.open(arguments);
@@ -37,12 +39,13 @@ __device__ __forceinline__ void consume(const AttentionArguments& arguments, con
             writer.write(arguments, grid.rows_per_rank(), tile, index, output, spans);
         }
     }
-    writer.finish(arguments.complete);
+    const bool completes = arguments.complete != Completion::none && pipeline.output_slot != kRefused;
+    writer.finish(completes);
     if (kRecordSpans && finishes(consumer)) {
         writer.wait_until_issued(tiles);  // the lane's end is the sender's
         spans.close(arguments, tiles, writer.barrier());
     }
-    if (arguments.complete) {
+    if (completes) {
         named_barrier_sync(kStoredBarrier, kStoringThreads);
         if (consumer == 0 && threadIdx.x % kWarpgroupThreads == 0) {
             complete_epoch(arguments);
@@ -60,8 +63,8 @@ __device__ __forceinline__ void move_data(const AttentionArguments& arguments, c
             produce(arguments, grid, pipeline, shared);
         }
     } else if (kPaced && warp <= kFinishers) {
-        Storer(pipeline, shared, warp - 1, arguments).run(arguments, grid);
-        if (arguments.complete) {
+        Storer(pipeline, shared, warp - 1).run(arguments, grid);
+        if (arguments.complete != Completion::none && pipeline.output_slot != kRefused) {
             named_barrier_arrive(kStoredBarrier, kStoringThreads);
         }
     }
@@ -81,6 +84,11 @@ using namespace xstage;
 extern "C" __global__ void TEAM_IS_A_CLUSTER __launch_bounds__(kThreads, 1)
     attention_a2a(const __grid_constant__ AttentionArguments arguments) {
     extern __shared__ __align__(1024) char shared[];
+    if (blockIdx.x >= arguments.ctas) {
+        receive(arguments.exchange, arguments.call, arguments.receipt, arguments.epoch_bytes,
+                blockIdx.x - arguments.ctas, kThreads);
+        return;
+    }
     Pipeline& pipeline = *reinterpret_cast<Pipeline*>(shared + kPipelineOffset);
     const TileGrid grid(arguments.tokens, arguments.heads, kBlockM, arguments.ranks, arguments.rank);
     if (threadIdx.x == 0) {

@@ -11,12 +11,8 @@ namespace xstage {
 
 class TileWriter {
 public:
-    __device__ TileWriter(Pipeline& pipeline, char* shared, u32 consumer, const AttentionArguments& arguments)
-        : pipeline_(pipeline),
-          shared_(shared),
-          consumer_(consumer),
-          finisher_(finisher_of(consumer)),
-          epoch_slot_(epoch_slot(arguments)) {}
+    __device__ TileWriter(Pipeline& pipeline, char* shared, u32 consumer)
+        : pipeline_(pipeline), shared_(shared), consumer_(consumer), finisher_(finisher_of(consumer)) {}
 
     __device__ u32 barrier() const { return kWarpgroupBarrier + consumer_; }
 
@@ -39,7 +35,7 @@ public:
         wait_for_slot(index);
         spans.end(kStagingStallSpan, index);
         stage(slot, output);
-        const u32 first_row = tile.block * kBlockM + consumer_ * kWarpgroupRows;
+        const u32 first_row = first_row_to_store(tile, consumer_, pipeline_.output_slot);
         if constexpr (kPaced) {
             if (elected()) {
                 pipeline_.staged_tile[finisher_][index % kStagingSlots] = {tile, loop_cycles};
@@ -68,6 +64,7 @@ public:
                 bulk_wait_sources_read();
             }
         }
+        __syncwarp();
     }
 
     // Of `tiles` tiles of this CTA the last one's stores have been issued, whoever issues them: rows that
@@ -90,6 +87,7 @@ private:
             named_barrier_sync(barrier(), kWarpgroupThreads);  // all warps are done with these rows of Q
         } else if constexpr (kPaced) {
             pipeline_.staged_empty[finisher_][index % kStagingSlots].wait((index / kStagingSlots + 1) % 2);
+            __syncwarp();  // behind each lane's own wait
         } else {
             if (elected()) {
                 bulk_wait_sources_read_but<kStagingSlots - 1>();
@@ -133,12 +131,13 @@ private:
         }
         // Before the stores: a fence behind them could wait for them, and the next copies for it.
         release_slot();
-        OutputRow place(arguments, rows_per_rank, epoch_slot_, head, first_row + row, vector);
+        OutputRow place(arguments, rows_per_rank, pipeline_.output_slot, head, first_row + row, vector);
 #pragma unroll
         for (u32 step = 0; step < kSteps; ++step) {
             place.store(values[step]);
             place.advance(kRowsAtOnce);
         }
+        __syncwarp();  // behind branches of each lane's own
     }
 
     // One copy, which leaves out rows behind the last of the rank's tensor. Rows of two ranks are stored by the
@@ -156,7 +155,7 @@ private:
         if (elected()) {
             if (of_one_rank && rows > 0) {
                 store_box(arguments.output[rank], slot, 0, static_cast<int>(row_of_rank), 0, static_cast<int>(head),
-                          static_cast<int>(epoch_slot_));
+                          static_cast<int>(pipeline_.output_slot));
             }
             bulk_commit();  // of every tile, if of nothing: the wait for a slot counts groups
             if (kStaging != Staging::dedicated) {
@@ -176,7 +175,6 @@ private:
     char* shared_;
     u32 consumer_;
     u32 finisher_;
-    u32 epoch_slot_;
 };
 
 }  // namespace xstage

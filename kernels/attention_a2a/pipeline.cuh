@@ -28,6 +28,7 @@ struct Pipeline {
     Mbarrier partial_full;   // the other CTA's stores: its part of these rows' output is here
     Mbarrier partial_empty;  // warps of the other CTA's consumer that finishes: they have read what was stored there
     Tile tile;
+    u32 output_slot;  // of the ranks' buffers, or kRefused; there when the first tile's last V is
     StagedTile staged_tile[kFinishers][kStagingSlots];  // whose rows are staged for the storer warp
     u32 loop_begin_cycles[kFinishers];                  // of the consumer's Q-loop, of a clock that wraps around
 
@@ -42,6 +43,7 @@ struct Pipeline {
             value_empty[stage].init(kConsumerWarps);
         }
         alias_empty.init(kConsumerWarps);
+        output_slot = 0;
         partial_full.init(1);
         partial_empty.init(4);
         for (u32 finisher = 0; finisher < kFinishers; ++finisher) {

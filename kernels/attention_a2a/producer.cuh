@@ -1,6 +1,7 @@
 // The producer warp: one thread that keeps the copies of Q, K and V ahead of the consumers.
 #pragma once
 
+#include "attention_a2a/admission.cuh"
 #include "attention_a2a/arguments.cuh"
 #include "attention_a2a/pipeline.cuh"
 
@@ -23,11 +24,12 @@ __device__ void produce(const AttentionArguments& arguments, const TileGrid& gri
     prefetch_map(arguments.query);
     prefetch_map(arguments.key);
     prefetch_map(arguments.value);
-    const KvRange kv = kv_range((arguments.tokens - 1) / kBlockN + 1);
+    const Admission admission(arguments.exchange, arguments.call);
+    const KvRange kv = kv_range((arguments.kv_tokens - 1) / kBlockN + 1);
     KvPosition keys;
     KvPosition values;
     u32 parity = 0;
-    for (u32 place = team(); place < grid.tiles(); place += teams(), parity ^= 1) {
+    for (u32 place = team(); place < grid.tiles(); place += teams(arguments), parity ^= 1) {
         const Tile tile = grid.at(static_cast<TileOrder>(arguments.tile_order), place);
         pipeline.query_empty.wait(parity ^ 1);
         pipeline.tile = tile;
@@ -47,6 +49,9 @@ __device__ void produce(const AttentionArguments& arguments, const TileGrid& gri
             }
             if (kStaging == Staging::alias_value && left == kv.tiles) {
                 pipeline.alias_empty.wait(parity ^ 1);  // of the tile before; passes at once on the first
+            }
+            if (left == 1 && place == team()) {
+                pipeline.output_slot = admission.slot(arguments.epoch_bytes);
             }
             load_kv(shared + kValueOffset, arguments.value, pipeline.value_full, pipeline.value_empty, values,
                     kv.first + left - 1, tile.head);

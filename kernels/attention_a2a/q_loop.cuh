@@ -59,8 +59,8 @@ public:
     __device__ QLoop(Pipeline& pipeline, char* shared, u32 consumer, const AttentionArguments& arguments)
         : pipeline_(pipeline),
           turns_(consumer),
-          kv_(kv_range((arguments.tokens - 1) / kBlockN + 1)),
-          first_columns_(min(kBlockN, arguments.tokens - (kv_.first + kv_.tiles - 1) * kBlockN)),
+          kv_(kv_range((arguments.kv_tokens - 1) / kBlockN + 1)),
+          first_columns_(min(kBlockN, arguments.kv_tokens - (kv_.first + kv_.tiles - 1) * kBlockN)),
           query_(swizzled_operand(shared_address(shared) + kQueryOffset + consumer * kWarpgroupTileBytes, 0)),
           key_(swizzled_operand(shared_address(shared) + kKeyOffset, 0)),
           value_(swizzled_operand(shared_address(shared) + kValueOffset, kBlockN * kSwizzleRowBytes)) {}

@@ -1,6 +1,7 @@
 // Rows of finished tiles: where they are staged in shared memory, and where they belong.
 #pragma once
 
+#include "attention_a2a/admission.cuh"
 #include "attention_a2a/arguments.cuh"
 #include "attention_a2a/config.cuh"
 #include "attention_a2a/team.cuh"
@@ -25,23 +26,23 @@ __device__ __forceinline__ char* staging_slot(char* shared, u32 consumer, u32 in
     return shared + kStagingOffset + (slot * kFinishers + finisher_of(consumer)) * kWarpgroupTileBytes;
 }
 
-// Which of a rank's two buffers this launch fills, where it has two.
-__device__ __forceinline__ u32 epoch_slot(const AttentionArguments& arguments) {
-    const bool has_two = arguments.epochs != nullptr && arguments.epoch_bytes != 0;
-    return has_two ? *static_cast<volatile u32*>(&arguments.epochs->epoch) & 1 : 0;
+// The first of a warpgroup's rows, or one behind all that there are for a launch that may not store.
+__device__ __forceinline__ u32 first_row_to_store(Tile tile, u32 consumer, u32 output_slot) {
+    constexpr u32 kNoRow = 0x40000000;
+    return output_slot == kRefused ? kNoRow : tile.block * kBlockM + consumer * kWarpgroupRows;
 }
 
 // 16 bytes of one token's row, in the buffer of the rank that owns the token; goes on from token to token.
 class OutputRow {
 public:
-    __device__ __forceinline__ OutputRow(const AttentionArguments& arguments, u32 rows_per_rank, u32 epoch_slot,
+    __device__ __forceinline__ OutputRow(const AttentionArguments& arguments, u32 rows_per_rank, u32 output_slot,
                                          u32 head, u32 token, u32 vector)
         : arguments_(arguments),
           rows_per_rank_(rows_per_rank),
           token_(token),
           rank_(token / rows_per_rank),
           row_(token - rank_ * rows_per_rank),
-          offset_(epoch_slot * arguments.epoch_bytes + head * kRowBytes + vector * 16) {}
+          offset_(output_slot * arguments.epoch_bytes + head * kRowBytes + vector * 16) {}
 
     // Tokens behind the last one have no place.
     __device__ __forceinline__ void store(uint4 value) const {

@@ -17,19 +17,15 @@ namespace xstage {
 
 class Storer {
 public:
-    __device__ Storer(Pipeline& pipeline, char* shared, u32 finisher, const AttentionArguments& arguments)
-        : pipeline_(pipeline),
-          shared_(shared),
-          finisher_(finisher),
-          consumer_(finishing_consumer(finisher)),
-          epoch_slot_(epoch_slot(arguments)) {}
+    __device__ Storer(Pipeline& pipeline, char* shared, u32 finisher)
+        : pipeline_(pipeline), shared_(shared), finisher_(finisher), consumer_(finishing_consumer(finisher)) {}
 
     __device__ __forceinline__ void run(const AttentionArguments& arguments, const TileGrid& grid) const {
-        const u32 tiles = tiles_of_team(grid);
+        const u32 tiles = tiles_of_team(arguments, grid);
         for (u32 index = 0; index < tiles; ++index) {
             const u32 slot = index % kStagingSlots;
             pipeline_.staged_full[finisher_][slot].wait(index / kStagingSlots % 2);
-            const bool last_round = (index + 1) * teams() >= grid.tiles();
+            const bool last_round = (index + 1) * teams(arguments) >= grid.tiles();
             store_tile(arguments, grid.rows_per_rank(), index, pipeline_.staged_tile[finisher_][slot], last_round);
         }
     }
@@ -47,8 +43,8 @@ private:
         const u32 lane = threadIdx.x % kWarpThreads;
         const u32 vector = lane % kRowVectors;
         u32 row = lane / kRowVectors;
-        OutputRow output(arguments, rows_per_rank, epoch_slot_, staged.tile.head,
-                         staged.tile.block * kBlockM + consumer_ * kWarpgroupRows + row, vector);
+        OutputRow output(arguments, rows_per_rank, pipeline_.output_slot, staged.tile.head,
+                         first_row_to_store(staged.tile, consumer_, pipeline_.output_slot) + row, vector);
         const u32 cycles_between_stores = at_once ? 0 : staged.loop_cycles / kSteps;
         u64 next = sm_clock();
         const auto store = [&](uint4 value) {
@@ -72,13 +68,13 @@ private:
         for (u32 step = 0; step < kHeldSteps; ++step) {
             store(held[step]);
         }
+        __syncwarp();  // behind branches of each lane's own
     }
 
     Pipeline& pipeline_;
     char* shared_;
     u32 finisher_;
     u32 consumer_;
-    u32 epoch_slot_;
 };
 
 }  // namespace xstage

@@ -6,6 +6,7 @@
 // and fewer are left when no Q-loop follows.
 #pragma once
 
+#include "attention_a2a/arguments.cuh"
 #include "attention_a2a/config.cuh"
 #include "attention_a2a/tile_order.cuh"
 
@@ -13,7 +14,7 @@ namespace xstage {
 
 // Tiles go to teams in turn.
 __device__ __forceinline__ u32 team() { return blockIdx.x / kKvSplits; }
-__device__ __forceinline__ u32 teams() { return gridDim.x / kKvSplits; }
+__device__ __forceinline__ u32 teams(const AttentionArguments& arguments) { return arguments.ctas / kKvSplits; }
 
 // This CTA's number in its team.
 __device__ __forceinline__ u32 team_part() { return blockIdx.x % kKvSplits; }
@@ -24,8 +25,8 @@ __device__ __forceinline__ bool finishes(u32 consumer) { return kKvSplits == 1 |
 __device__ __forceinline__ u32 finisher_of(u32 consumer) { return kKvSplits == 1 ? consumer : 0; }
 __device__ __forceinline__ u32 finishing_consumer(u32 finisher) { return kKvSplits == 1 ? finisher : team_part(); }
 
-__device__ __forceinline__ u32 tiles_of_team(const TileGrid& grid) {
-    return grid.tiles() > team() ? (grid.tiles() - team() - 1) / teams() + 1 : 0;
+__device__ __forceinline__ u32 tiles_of_team(const AttentionArguments& arguments, const TileGrid& grid) {
+    return grid.tiles() > team() ? (grid.tiles() - team() - 1) / teams(arguments) + 1 : 0;
 }
 
 // KV tiles of one CTA.

@@ -13,7 +13,13 @@ from numpy.typing import NDArray
 from tests.host_library import host_library
 from xstage_tune.base.spans import LANE_DTYPE, RECORD_DTYPE, SpanTable, decode_records
 from xstage_tune.cuda import attention_maps
-from xstage_tune.cuda.attention_arguments import EPOCH_STATE, attention_arguments
+from xstage_tune.cuda.attention_arguments import (
+    EXCHANGE,
+    FAULT_RECORD,
+    RECEIVE_ARGUMENTS,
+    attention_arguments,
+)
+from xstage_tune.cuda.attention_epochs import Receipt
 from xstage_tune.cuda.attention_shape import AttentionShape, Destinations
 from xstage_tune.cuda.attention_variants import attention_variant
 from xstage_tune.families.attention_a2a.budget import finishing_warpgroups
@@ -68,14 +74,45 @@ def emulated_map(
 class EmulatedKernel:
     """One variant, compiled by the host's compiler."""
 
-    def __init__(self, config: AttentionConfig, head_dim: int, *, record_spans: bool = False) -> None:
+    def __init__(
+        self,
+        config: AttentionConfig,
+        head_dim: int,
+        *,
+        record_spans: bool = False,
+        options: tuple[str, ...] = (),
+    ) -> None:
         self.config = config
         self.head_dim = head_dim
         defines = attention_variant(config, head_dim, record_spans=record_spans).defines
         macros = (f"-D{name}={value}" for name, value in defines.items())
-        library = host_library(_HERE / "emulator/attention.cpp", *EMULATOR_OPTIONS, *macros)
+        library = host_library(_HERE / "emulator/attention.cpp", *EMULATOR_OPTIONS, *options, *macros)
         self._run = library.run_attention
         self._run.restype = ctypes.c_char_p
+
+
+class EmulatedEpochs:
+    """The kernels that signal and receive, compiled by the host's compiler."""
+
+    def __init__(self) -> None:
+        library = host_library(_HERE / "emulator/epochs.cpp", *EMULATOR_OPTIONS)
+        self._receive, self._signal = library.run_receive, library.run_signal
+        self._receive.restype = self._signal.restype = ctypes.c_char_p
+
+    def signal(self, run: EmulatedRun) -> None:
+        """Complete launches that did not."""
+        error = self._signal(run.arguments.ctypes.data_as(ctypes.c_void_p))
+        assert error is None, error.decode()
+
+    def receive(self, run: EmulatedRun, words: list[int], timeout_ns: int = 10_000) -> None:
+        """Await the next epoch for a rank that sends nothing."""
+        held = np.array(words, np.uint32)
+        arguments = np.zeros(1, RECEIVE_ARGUMENTS)
+        arguments["exchange"] = run.exchange.ctypes.data
+        Receipt(held.ctypes.data).fill(arguments, len(words), 1)
+        arguments["receipt"]["timeout_ns"] = timeout_ns
+        error = self._receive(arguments.ctypes.data_as(ctypes.c_void_p), 1, 0)
+        assert error is None, error.decode()
 
 
 class EmulatedRun:
@@ -96,21 +133,22 @@ class EmulatedRun:
         self.shape = shape
         self._ctas = teams * kernel.config.kv_splits
         random = np.random.default_rng(seed)
-        size = (shape.tokens, shape.heads, shape.head_dim)
-        self.q, self.k, self.v = (bf16(random.standard_normal(size, np.float32)) for _ in range(3))
+        sizes = [(tokens, shape.heads, shape.head_dim) for tokens in (shape.tokens, shape.keys, shape.keys)]
+        self.q, self.k, self.v = (bf16(random.standard_normal(size, np.float32)) for size in sizes)
         rows = (shape.ranks, 2, shape.rows_per_rank, shape.ranks * shape.heads, shape.head_dim)
         self.buffers = _aligned(rows, POISON)
         self.words = np.zeros(shape.ranks, np.uint32)
-        self.epochs = np.zeros(1, EPOCH_STATE)
+        self.fault = np.zeros(1, FAULT_RECORD)
+        self.exchange = np.zeros(1, EXCHANGE)
+        self.exchange["record"] = self.fault.ctypes.data
         rank_bytes = self.buffers[0].nbytes
         self._destinations = Destinations(
             buffers=tuple(self.buffers.ctypes.data + rank * rank_bytes for rank in range(shape.ranks)),
             epoch_bytes=rank_bytes // 2,
             signals=tuple(self.words.ctypes.data + 4 * rank for rank in range(shape.ranks)),
         )
-        self._inputs = [_aligned(size, 0) for _ in range(3)]
-        for held, values in zip(self._inputs, (self.q, self.k, self.v), strict=True):
-            held[:] = values
+        self._inputs = [_aligned(size, 0) for size in sizes]
+        self.give(self.q, self.k, self.v)
         query, key, value = (held.ctypes.data for held in self._inputs)
         self.arguments = attention_arguments(
             shape,
@@ -120,11 +158,39 @@ class EmulatedRun:
             shape.head_dim**-0.5 * log2(e),
         )
 
-    def launch(self, seed: int, *, complete: bool = True) -> None:
-        self.arguments["epochs"] = self.epochs.ctypes.data
-        self.arguments["complete"] = complete
-        error = self._kernel._run(self.arguments.ctypes.data_as(ctypes.c_void_p), self._ctas, seed)
+    def give(self, *inputs: NDArray[np.uint16]) -> None:
+        """Other q, k and v of the same sizes."""
+        self.q, self.k, self.v = inputs
+        for held, values in zip(self._inputs, inputs, strict=True):
+            held[:] = values
+
+    def launch(self, seed: int, *, completion: int = 1, call: int = 0) -> None:
+        """Run all CTAs; ``completion`` is a ``Completion`` of ``arguments.cuh``."""
+        self.arguments["exchange"] = self.exchange.ctypes.data
+        self.arguments["complete"], self.arguments["call"] = completion, call
+        self.arguments["ctas"] = self._ctas
+        grid = self._ctas + int(self.arguments["receipt"]["ctas"][0])
+        error = self._kernel._run(self.arguments.ctypes.data_as(ctypes.c_void_p), grid, seed)
         assert error is None, error.decode()
+
+    def receive(
+        self, call: int, words: list[int], buffers: NDArray[np.uint16], timeout_ns: int = 10_000
+    ) -> NDArray[np.uint16]:
+        """Launch, and receive of ``buffers``, ``[2, rows, heads, head_dim]``, what two more CTAs deliver.
+
+        Args:
+            words: of all senders.
+        """
+        held = np.array(words, np.uint32)
+        output = _aligned(buffers.shape[1:], POISON)
+        Receipt(held.ctypes.data, buffers.ctypes.data, output.nbytes).fill(self.arguments, len(words), 2)
+        receipt = self.arguments["receipt"]
+        receipt["output"], receipt["timeout_ns"] = output.ctypes.data, timeout_ns
+        epoch_bytes = self.arguments["epoch_bytes"].copy()
+        assert epoch_bytes[0] == buffers[0].nbytes
+        self.launch(call, completion=2, call=call)
+        receipt["ctas"] = 0
+        return output
 
     def record(self, seed: int, capacity: int) -> SpanTable:
         lanes = np.zeros(self._ctas * finishing_warpgroups(self._kernel.config), LANE_DTYPE)

@@ -8,6 +8,7 @@ import pytest
 from cuda.core import Device, Stream
 
 from xstage_tune.base.fabric import StorePath
+from xstage_tune.cuda.attention_epochs import Exchange
 from xstage_tune.cuda.attention_kernel import AttentionA2A, PreparedLaunch
 from xstage_tune.cuda.attention_shape import AttentionShape, Destinations
 from xstage_tune.cuda.memory import enable_peer_access
@@ -164,9 +165,10 @@ class Case:
         self.kernel = AttentionA2A(gpu(), shape, config, **build)
         self.inputs = random_inputs(shape, seed)
         self.ranks = RankBuffers(shape, path, epochs, signals)
+        self.exchange = Exchange(gpu())
         q, k, v = (tensor.data_ptr() for tensor in self.inputs)
         self.prepared: PreparedLaunch = self.kernel.prepare(
-            q, k, v, self.ranks.destinations, complete=complete
+            q, k, v, self.ranks.destinations, exchange=self.exchange, complete=complete
         )
 
     def launch(self) -> None:

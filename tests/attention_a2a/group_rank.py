@@ -55,7 +55,7 @@ class Rank:
                 tokens_of_rank = self.call(tensors, variant)
                 if epoch % self.ranks == self.rank:
                     torch.cuda._sleep(_DELAY_CYCLES)
-                results.append(tokens_of_rank.clone())
+                results.append(tokens_of_rank)
         check_group(self.group)
         rows = -(-tokens // self.ranks)
         own_rows = slice(self.rank * rows, (self.rank + 1) * rows)
@@ -81,7 +81,7 @@ class Rank:
         return {"message": _message(lambda: self.call(self._inputs(tokens)))}
 
     def late(self) -> dict[str, Any]:
-        """The last rank takes no part in the second epoch."""
+        """The last rank takes no part in the second call."""
         tensors = self._inputs(700)
         self.call(tensors)
         messages = []

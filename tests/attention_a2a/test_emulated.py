@@ -49,12 +49,12 @@ def check(run: EmulatedRun, epoch: int = 0) -> None:
     assert run.untouched(epoch)
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize(("seed", "keys"), [(0, 330), (1, 170)], ids=["more keys", "fewer keys"])
 def test_ragged_ranks_and_partial_tiles(
-    kernel: EmulatedKernel, monkeypatch: pytest.MonkeyPatch, seed: int
+    kernel: EmulatedKernel, monkeypatch: pytest.MonkeyPatch, seed: int, keys: int
 ) -> None:
     """290 tokens: partial Q and KV tiles; 97 a rank, so that tiles straddle; several tiles a CTA."""
-    shape = AttentionShape(290, 2, kernel.head_dim, ranks=3, rank=1)
+    shape = AttentionShape(290, 2, kernel.head_dim, ranks=3, rank=1, kv_tokens=keys)
     run = EmulatedRun(kernel, shape, monkeypatch, seed=seed)
     run.launch(seed)
     check(run)
@@ -82,13 +82,13 @@ def test_epochs_take_turns_at_two_buffers(kernel: EmulatedKernel, monkeypatch: p
     assert (run.buffers[:, 1] == POISON).all()
     first = run.gathered(0)
     run.buffers[:] = POISON
-    run.launch(1, complete=False)
+    run.launch(1, completion=0)
     run.launch(2)
     check(run, 1)
     assert (run.gathered(1) == first).all()
     assert (run.buffers[:, 0] == POISON).all()
     assert run.words.tolist() == [2, 2]
-    assert (int(run.epochs["epoch"][0]), int(run.epochs["arrived"][0])) == (2, 0)
+    assert (int(run.exchange["epoch"][0]), int(run.exchange["arrived"][0])) == (2, 0)
 
 
 @pytest.mark.parametrize("ranks", [1, 4], ids=["whole tiles", "straddling tiles"])

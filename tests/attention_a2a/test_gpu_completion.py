@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from tests.attention_a2a.cases import config
 from tests.attention_a2a.gpu import POISON, Case, current_stream, gpu, require_path, synchronize
 from xstage_tune.base.errors import DeviceError, UsageError
 from xstage_tune.base.fabric import StorePath
-from xstage_tune.cuda.attention_epochs import EpochWaiter, poll_epoch
+from xstage_tune.cuda.attention_epochs import Exchange, Receiver
 from xstage_tune.cuda.attention_shape import AttentionShape
 from xstage_tune.families.attention_a2a.config import AttentionConfig
 
@@ -57,7 +58,7 @@ class _Host:
 
     def launch_and_look(self, epoch: int) -> list[Any]:
         self._case.launch()
-        poll_epoch(self._words, epoch, timeout_s=2.0)
+        _poll(self._words, epoch, timeout_s=2.0)
         return [sample.clone() for sample in self._samples]
 
 
@@ -70,26 +71,31 @@ class _Peer:
         self._case = case
         owner = Device(1)
         owner.set_current()
-        self._waiter = EpochWaiter(owner, case.ranks.words.data_ptr(), SHAPE.ranks)
+        self._exchange = Exchange(owner)
+        self._receiver = Receiver(owner, self._exchange, case.ranks.words.data_ptr(), SHAPE.ranks)
         gpu()
         self._samples = _samples(case)
         self._stream = torch.cuda.Stream(1)
         # Whoever allocates on a GPU waits for it, and a first copy loads its kernel.
         self._seen = [sample.clone() for sample in self._samples]
         self._copy()
+        self._receive(owner)  # epoch 1
         synchronize()
 
     def launch_and_look(self, epoch: int) -> list[Any]:
-        stream = Stream.from_handle(self._stream.cuda_stream)
-        Device(1).set_current()
-        self._waiter.hold(epoch, 2.0, stream)
+        self._receive(Device(1))
         self._copy()
         gpu()
         self._case.launch()
         Device(1).set_current()
-        self._waiter.check(stream)
+        self._exchange.check(Stream.from_handle(self._stream.cuda_stream), 10.0)
         gpu()
+        assert epoch == self._case.ranks.words[0]
         return self._seen
+
+    def _receive(self, owner: Device) -> None:
+        owner.set_current()
+        self._receiver.queue(2.0, self._stream.cuda_stream)
 
     def _copy(self) -> None:
         import torch
@@ -97,6 +103,15 @@ class _Peer:
         with torch.cuda.stream(self._stream):
             for seen, sample in zip(self._seen, self._samples, strict=True):
                 seen.copy_(sample)
+
+
+def _poll(words: Any, epoch: int, timeout_s: float) -> None:
+    """Wait until all words are at the epoch. What an x86 host reads next it reads later."""
+    deadline = time.monotonic() + timeout_s
+    while (words != epoch).any():
+        if time.monotonic() > deadline:
+            rank = int(np.flatnonzero(words != epoch)[0])
+            raise DeviceError(f"rank {rank} did not signal epoch {epoch}: its word is {words[rank]}", "")
 
 
 def _samples(case: Case) -> list[Any]:
@@ -119,7 +134,7 @@ def test_a_kernel_without_the_signal_is_caught() -> None:
     it in order, so when the counts of all CTAs have come to L2, their stores are ahead of the signal.
     """
     case = Case(SHAPE, VARIANTS[0], "host", signals=True, omit_signal=True)
-    with pytest.raises(DeviceError, match="rank 0 did not signal epoch 2 within 2 s: its word is 0"):
+    with pytest.raises(DeviceError, match="rank 0 did not signal epoch 2: its word is 0"):
         rows_missing_when_signalled(case, "host")
 
 
@@ -146,17 +161,17 @@ def test_epochs_take_turns_at_two_buffers_also_in_replays(variant: AttentionConf
         graph.replay()
     torch.cuda.synchronize()
     assert case.ranks.words.tolist() == [5] * 4
-    assert case.kernel.epoch(current_stream()) == 5
+    assert case.exchange.epoch(current_stream()) == 5
 
 
 def test_one_signal_for_launches_that_signal_nothing() -> None:
     case = Case(SHAPE, VARIANTS[0], "host", signals=True, complete=False)
     for _ in range(3):
         case.launch()
-    assert case.kernel.epoch(current_stream()) == 0
+    assert case.exchange.epoch(current_stream()) == 0
     assert case.ranks.words.tolist() == [0] * 8
     case.kernel.signal(case.prepared, current_stream())
-    assert case.kernel.epoch(current_stream()) == 1
+    assert case.exchange.epoch(current_stream()) == 1
     assert case.ranks.words.tolist() == [1] * 8
 
 
@@ -166,17 +181,28 @@ def test_signals_that_are_not_there_cannot_be_sent() -> None:
         case.kernel.signal(case.prepared, current_stream())
 
 
-def test_the_gpu_waits_for_every_sender_or_says_who_is_late() -> None:
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        (0, r"rank 1 did not signal epoch 2 within 0\.01 s: its word is 1"),
+        (4, "rank 1 signals epoch 4 while this one awaits 2"),
+    ],
+    ids=["late", "too far"],
+)
+def test_the_gpu_receives_from_every_sender_or_says_what_is_wrong(word: int, message: str) -> None:
     import torch
 
-    device = gpu()
-    words = torch.tensor([3, 2, 4], dtype=torch.int32, device="cuda")
-    waiter = EpochWaiter(device, words.data_ptr(), 3)
-    waiter.hold(2, 1.0, current_stream())
-    waiter.check(current_stream())
-    waiter.hold(3, 0.01, current_stream())
-    waiter.hold(4, 0.01, current_stream())
-    with pytest.raises(DeviceError, match=r"rank 1 did not signal epoch 3 within 0\.01 s: its word is 2"):
-        waiter.check(current_stream())
-    waiter.check(current_stream())
-    waiter.close()
+    device, stream = gpu(), current_stream()
+    exchange = Exchange(device)
+    words = torch.tensor([2, 1, 1], dtype=torch.int32, device="cuda")
+    receiver = Receiver(device, exchange, words.data_ptr(), 3)
+    receiver.queue(1.0, int(stream.handle))
+    exchange.check(stream, 10.0)
+    words[2] = 3
+    words[1] = word or 1
+    begin = time.monotonic()
+    for _ in range(200):  # only the first takes its time
+        receiver.queue(0.01, int(stream.handle))
+    with pytest.raises(DeviceError, match=message):
+        exchange.check(stream, 10.0)
+    assert time.monotonic() - begin < 1.0

@@ -6,13 +6,15 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.attention_a2a.cases import config
 from xstage_tune.base.errors import DeviceError, ExitCode, UsageError
 from xstage_tune.base.spans import LANE_DTYPE
-from xstage_tune.cuda import attention_kernel, fused_loading
+from xstage_tune.cuda import attention_kernel, attention_maps, fused_loading
 from xstage_tune.cuda.attention_arguments import attention_arguments
+from xstage_tune.cuda.attention_epochs import Receipt
 from xstage_tune.cuda.attention_kernel import AttentionA2A
 from xstage_tune.cuda.attention_shape import AttentionShape, Destinations
 from xstage_tune.families.attention_a2a.config import AttentionConfig
@@ -77,6 +79,52 @@ class HostMemory:
         return cls(device, nbytes)
 
 
+def gpu_without_kernels(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """One with 132 SMs, where nothing is compiled or loaded."""
+    gpu = fake_gpu()
+    gpu.properties = SimpleNamespace(multiprocessor_count=132)
+    entry = SimpleNamespace(spill_bytes=0)
+    compiled = SimpleNamespace(entries={attention_kernel.KERNEL: entry}, warnings=())
+    for name, fake in (
+        ("compile_fused", lambda _: compiled),
+        ("load_kernels", lambda *_: {attention_kernel.KERNEL: None}),
+        ("allow_shared_memory", lambda *_: None),
+        ("load_epoch_kernels", lambda _: {}),
+    ):
+        monkeypatch.setattr(attention_kernel, name, fake)
+    return gpu
+
+
+def test_a_launch_that_receives_is_told_so_in_its_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whole clusters that receive, behind those that compute; each launch has the number of the next call."""
+    queued: list[tuple[int, Any]] = []
+
+    def launch(_kernel: Any, grid: int, _threads: int, _shared: int, arguments: Any) -> Any:
+        def queue(_stream: int) -> None:
+            queued.append((grid, arguments[0].copy()))
+
+        return SimpleNamespace(arguments=arguments, queue=queue)
+
+    monkeypatch.setattr(attention_kernel, "Launch", launch)
+    monkeypatch.setattr(attention_maps, "encode_map", lambda *_, **__: np.zeros(128, np.uint8))
+    split = config(output_staging="dedicated-x1", kv_splits=2)
+    kernel = AttentionA2A(gpu_without_kernels(monkeypatch), AttentionShape(1000, 2, 128, 2), split)
+    exchange: Any = SimpleNamespace(address=0x40, numbers=iter((2**32 + 1, 3)))
+    nbytes = 3 * (64 << 10)
+    ranks = Destinations((0x1000, 0x2000), 1 << 20, (0x100, 0x200))
+    prepared = kernel.prepare(16, 32, 48, ranks, exchange=exchange, receipt=Receipt(0x80, 0x1000, nbytes))
+    prepared.output.value, prepared.timeout_ns.value = 0x9000, 7
+    for call in (1, 3):
+        prepared.queue(5)
+        grid, arguments = queued.pop()
+        assert (int(arguments["ctas"]), grid) == (32, 36)
+        assert arguments["receipt"].tolist() == (0x80, 0x1000, 0x9000, 7, nbytes // 16, 2, 4, 0)
+        named = ("exchange", "complete", "call")
+        assert [int(arguments[name]) for name in named] == [0x40, 2, call]
+    with pytest.raises(UsageError, match="need an exchange"):
+        kernel.prepare(16, 32, 48, ranks)
+
+
 @pytest.mark.parametrize(
     ("variant", "tokens", "ctas", "lanes"),
     [
@@ -92,18 +140,7 @@ class HostMemory:
 def test_tiles_have_at_most_a_cta_an_sm_or_a_pair_of_two(
     monkeypatch: pytest.MonkeyPatch, variant: AttentionConfig, tokens: int, ctas: int, lanes: int
 ) -> None:
-    gpu = fake_gpu()
-    gpu.properties = SimpleNamespace(multiprocessor_count=132)
-    entry = SimpleNamespace(spill_bytes=0)
-    compiled = SimpleNamespace(entries={attention_kernel.KERNEL: entry}, warnings=())
-    for name, fake in (
-        ("compile_fused", lambda _: compiled),
-        ("load_kernels", lambda *_: {attention_kernel.KERNEL: None}),
-        ("allow_shared_memory", lambda *_: None),
-        ("load_epoch_kernels", lambda _: {}),
-        ("GpuMemory", HostMemory),
-    ):
-        monkeypatch.setattr(attention_kernel, name, fake)
+    gpu = gpu_without_kernels(monkeypatch)
     monkeypatch.setattr(fused_loading, "GpuMemory", HostMemory)
     kernel = AttentionA2A(gpu, AttentionShape(tokens, 2, 128), variant, record_spans=True)
     assert kernel.ctas == ctas

@@ -11,9 +11,10 @@ from tests.attention_a2a.cases import config
 from tests.layouts import compile_layout, kernels_in
 from xstage_tune.cuda.attention_arguments import (
     ATTENTION_ARGUMENTS,
-    EPOCH_FAULT,
-    EPOCH_STATE,
-    WAIT_ARGUMENTS,
+    EXCHANGE,
+    FAULT_RECORD,
+    RECEIPT,
+    RECEIVE_ARGUMENTS,
 )
 from xstage_tune.cuda.attention_variants import LANE_BYTES, attention_variant
 from xstage_tune.cuda.compiler import KernelCompileError, compile_kernel
@@ -30,9 +31,10 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ("source", "struct", "dtype"),
     [
         ("attention_a2a/arguments.cuh", "AttentionArguments", ATTENTION_ARGUMENTS),
-        ("attention_a2a/arguments.cuh", "EpochState", EPOCH_STATE),
-        ("attention_a2a/epochs.cu", "WaitArguments", WAIT_ARGUMENTS),
-        ("attention_a2a/epochs.cu", "EpochFault", EPOCH_FAULT),
+        ("attention_a2a/arguments.cuh", "Exchange", EXCHANGE),
+        ("attention_a2a/arguments.cuh", "FaultRecord", FAULT_RECORD),
+        ("attention_a2a/arguments.cuh", "Receipt", RECEIPT),
+        ("attention_a2a/epochs.cu", "ReceiveArguments", RECEIVE_ARGUMENTS),
     ],
 )
 def test_struct_matches_its_dtype(root: Path, source: str, struct: str, dtype: np.dtype[np.void]) -> None:
@@ -40,9 +42,9 @@ def test_struct_matches_its_dtype(root: Path, source: str, struct: str, dtype: n
 
 
 def test_a_layout_that_differs_is_found(root: Path) -> None:
-    swapped = np.dtype([("arrived", "<u4"), ("epoch", "<u4")])
+    swapped = np.dtype([("rank", "<u4"), ("raised", "<u4"), *FAULT_RECORD.descr[2:]])
     with pytest.raises(KernelCompileError, match="static assertion"):
-        compile_layout(root, "attention_a2a/arguments.cuh", "EpochState", swapped)
+        compile_layout(root, "attention_a2a/arguments.cuh", "FaultRecord", swapped)
 
 
 def test_lanes_in_shared_memory_take_what_the_host_sets_aside(root: Path) -> None:

@@ -14,7 +14,7 @@ from xstage_tune.cuda.attention_variants import SHIPPED
 from xstage_tune.families.binding import default_config
 from xstage_tune.families.workload_files import load_workload
 from xstage_tune.ops import attention_a2a, default_attention_config
-from xstage_tune.ops.tensors import attention_sizes
+from xstage_tune.ops.tensors import input_layout
 from xstage_tune.platforms.loader import load_platform
 
 H200 = load_platform("h200-peer")
@@ -28,10 +28,11 @@ class FakeTensor:
     dtype: str = "torch.bfloat16"
     device: str = "cuda:0"
     is_cuda: bool = True
-    contiguous: bool = True
+    strides: tuple[int, ...] | None = None
+    requires_grad: bool = False
 
-    def is_contiguous(self) -> bool:
-        return self.contiguous
+    def stride(self) -> tuple[int, ...]:
+        return self.strides or (self.shape[1] * self.shape[2], self.shape[2], 1)
 
     def data_ptr(self) -> int:
         return 0x1000
@@ -40,15 +41,30 @@ class FakeTensor:
 GOOD = FakeTensor()
 
 
-def test_sizes_are_tokens_heads_and_head_dim() -> None:
-    assert attention_sizes(GOOD, GOOD, GOOD) == (1000, 3, 128)
+def test_layouts_of_plain_tensors_and_of_views_of_one() -> None:
+    plain = input_layout(GOOD, GOOD, GOOD)
+    assert (plain.tokens, plain.kv_tokens, plain.heads, plain.head_dim) == (1000, 1000, 3, 128)
+    assert plain.strides == ((768, 256),) * 3
+    packed = replace(GOOD, strides=(9 * 128, 3 * 128, 1))  # [tokens, heads, 3, head_dim]
+    assert input_layout(packed, packed, GOOD).strides == ((2304, 768), (2304, 768), (768, 256))
+    # Of a dimension of one the stride is anybody's.
+    one = replace(GOOD, shape=(1, 1, 128), strides=(7, 5, 1))
+    assert input_layout(one, one, one).strides == ((256, 256),) * 3
+
+
+def test_keys_may_be_more_or_fewer_than_queries() -> None:
+    text = replace(GOOD, shape=(77, 3, 128))
+    layout = input_layout(GOOD, text, text)
+    assert (layout.tokens, layout.kv_tokens) == (1000, 77)
 
 
 @pytest.mark.parametrize(
     ("bad", "message"),
     [
         (replace(GOOD, dtype="torch.float16"), "{} is float16: the kernel takes bfloat16"),
-        (replace(GOOD, contiguous=False), "{} is not contiguous"),
+        (replace(GOOD, strides=(384, 1, 3)), "{} has strides"),
+        (replace(GOOD, strides=(388, 128, 1)), "{} has strides"),
+        (replace(GOOD, strides=(0, 128, 1)), "{} has strides"),
         (replace(GOOD, device="cpu", is_cuda=False), "{} is on cpu"),
         (replace(GOOD, shape=(1, 1000, 3, 128)), r"{} has shape \[1, 1000, 3, 128\]"),
     ],
@@ -63,7 +79,7 @@ def test_a_tensor_that_the_kernel_cannot_read_is_named(place: int, bad: FakeTens
 
 @pytest.mark.parametrize("place", [1, 2])
 @pytest.mark.parametrize("shape", [(999, 3, 128), (1000, 1, 128), (1000, 3, 64)])
-def test_cross_attention_and_grouped_heads_are_refused(place: int, shape: tuple[int, ...]) -> None:
+def test_uneven_keys_and_values_and_grouped_heads_are_refused(place: int, shape: tuple[int, ...]) -> None:
     tensors = [GOOD, GOOD, GOOD]
     tensors[place] = replace(GOOD, shape=shape)
     with pytest.raises(UsageError, match="has shape"):

@@ -9,9 +9,20 @@ import numpy as np
 import pytest
 
 from tests.attention_a2a.cases import config
-from tests.attention_a2a.threaded_ranks import FakeGroup, FakeInput, Ranks, random_input, threaded_ranks
+from tests.attention_a2a.threaded_ranks import (
+    FakeGroup,
+    FakeInput,
+    Ranks,
+    empty_output,
+    random_input,
+    threaded_ranks,
+)
 from xstage_tune.base.errors import DeviceError, UsageError
+from xstage_tune.cuda.attention_shape import AttentionShape, Destinations
+from xstage_tune.cuda.compiler import UnusableKernelError
+from xstage_tune.families.attention_a2a.config import AttentionConfig
 from xstage_tune.ops import attention_a2a, check_group, close_group
+from xstage_tune.ops.runtime import kernel_for
 
 #: 4, 4 and 2 tokens a rank.
 TOKENS, HEADS, HEAD_DIM, RANKS = 10, 2, 64, 3
@@ -48,25 +59,91 @@ def test_every_rank_gets_all_heads_of_its_tokens_in_every_epoch(ranks: Ranks, to
             assert (result == expected[rank * rows : (rank + 1) * rows]).all()
 
 
-def test_results_take_turns_at_two_buffers(ranks: Ranks) -> None:
-    def program(rank: int, group: FakeGroup) -> list[int]:
-        return [attend(random_input(SIZE, rank), group).ctypes.data for _ in range(4)]
+def test_a_result_outlives_later_calls(ranks: Ranks) -> None:
+    def program(rank: int, group: FakeGroup) -> list[np.ndarray]:
+        return [attend(random_input(SIZE, 10 * epoch + rank), group) for epoch in range(4)]
 
-    for first, second, third, fourth in ranks.run(program):
-        assert (third, fourth) == (first, second)
-        assert abs(second - first) == 4 * RANKS * HEADS * HEAD_DIM * 2
+    outcomes = ranks.run(program)
+    for epoch in range(4):
+        expected = np.concatenate([random_input(SIZE, 10 * epoch + rank) for rank in range(RANKS)], axis=1)
+        assert (np.concatenate([results[epoch] for results in outcomes]) == expected).all()
 
 
-def test_buffers_are_made_once_for_every_shape_config_and_scale(ranks: Ranks) -> None:
+def test_a_result_goes_where_the_caller_wants_it(ranks: Ranks) -> None:
+    def program(rank: int, group: FakeGroup) -> bool:
+        plain = once(rank, group)
+        out = empty_output(plain.shape)
+        return attend(random_input(SIZE, rank), group, out=out) is out and bool((out == plain).all())
+
+    assert ranks.run(program) == [True] * RANKS
+    with pytest.raises(UsageError, match=r"out is torch\.bfloat16"):
+        attend(random_input(SIZE, 0), ranks.groups[0], out=random_input((1, 2, 64), 0))
+
+
+def test_all_shapes_share_buffers_which_grow(ranks: Ranks) -> None:
     def program(rank: int, group: FakeGroup) -> None:
-        longer = random_input((TOKENS + 1, HEADS, HEAD_DIM), rank)
+        longer, longest = (random_input((tokens, HEADS, HEAD_DIM), rank) for tokens in (TOKENS + 1, 90))
         for _ in range(2):
             once(rank, group)
-            attend(longer, group)
+            attend(random_input((1, HEADS, HEAD_DIM), rank), group)
+            attend(longer, group)  # 4 rows a rank, as before
             attend(longer, group, softmax_scale=1.0)
+        assert len(ranks.allocations) == RANKS
+        attend(longest, group)
+        once(rank, group)
 
     assert ranks.run(program) == [None] * RANKS
-    assert len(ranks.kernels) == len(ranks.allocations) == 3 * RANKS
+    assert len(ranks.kernels) == 5 * RANKS
+    assert len(ranks.allocations) == 2 * RANKS
+    assert len(ranks.allocated()) == RANKS
+
+
+def test_buffers_that_a_graph_may_hold_are_kept_when_others_take_their_place(ranks: Ranks) -> None:
+    def program(rank: int, group: FakeGroup) -> None:
+        once(rank, group)
+        ranks.capturing = True
+        once(rank, group)
+        group.gather(None)
+        ranks.capturing = False
+        group.gather(None)
+        attend(random_input((90, HEADS, HEAD_DIM), rank), group)
+
+    assert ranks.run(program) == [None] * RANKS
+    assert len(ranks.allocated()) == 2 * RANKS
+
+
+def test_calls_are_ordered_where_the_stream_changes_or_a_graph_is_captured(ranks: Ranks) -> None:
+    def program(rank: int, group: FakeGroup) -> None:
+        for stream, capturing in ((1, False), (1, False), (2, False), (2, True), (2, False)):
+            group.gather(None)
+            ranks.stream, ranks.capturing = stream, capturing
+            group.gather(None)
+            once(rank, group)
+
+    assert ranks.run(program) == [None] * RANKS
+    assert sorted(ranks.entered) == sorted([(1, False), (2, False), (2, True)] * RANKS)
+
+
+def test_destinations_of_one_shape_have_epochs_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    threaded_ranks(1, monkeypatch)
+    q = random_input(SIZE, 0)
+    outputs, words = np.zeros((2, 2, *SIZE), np.uint16), np.zeros((2, 4), np.uint32)
+    first, second = (
+        Destinations((output.ctypes.data,), output[0].nbytes, (word.ctypes.data,))
+        for output, word in zip(outputs, words, strict=True)
+    )
+    for destinations in (first, second, first, first):
+        attention_a2a(q, q, q, destinations, config())
+    assert words[:, 0].tolist() == [3, 1]
+    assert [(output == q).all() for output in outputs.reshape(4, *SIZE)] == [True, True, True, False]
+
+
+def test_inputs_that_require_a_gradient_are_refused(ranks: Ranks) -> None:
+    q = random_input(SIZE, 0)
+    q.requires_grad = True
+    for destination in (ranks.groups[0], [0x1000]):
+        with pytest.raises(UsageError, match="requires a gradient"):
+            attention_a2a(random_input(SIZE, 0), q, random_input(SIZE, 0), destination)
 
 
 def test_ranks_that_disagree_are_told_in_what_before_anything_is_allocated(ranks: Ranks) -> None:
@@ -79,7 +156,6 @@ def test_ranks_that_disagree_are_told_in_what_before_anything_is_allocated(ranks
     assert second.message == "the ranks disagree: tokens is 10 on rank 0, 9 on 1"
     assert all(isinstance(error, UsageError) for error in (first, second, third))
     assert not ranks.allocations
-    assert all(kernel.closed for kernel in ranks.kernels)
 
 
 def test_ranks_with_one_gpu_are_refused(ranks: Ranks) -> None:
@@ -113,7 +189,6 @@ def test_a_rank_that_cannot_take_part_is_reported_by_all(
         raise second
     if step != "mapping_error":
         assert first.message == third.message == f"rank 1 of the group cannot take part: {second.message}"
-    assert all(kernel.closed for kernel in ranks.kernels)
 
 
 def test_a_rank_of_another_host_is_refused(ranks: Ranks) -> None:
@@ -136,8 +211,27 @@ def test_a_late_rank_is_reported_by_the_next_call_and_by_all_after_it(ranks: Ran
             messages.append(error.value.message)
         return messages
 
-    late = ["rank 1 did not signal epoch 2 within 0.3 s: its word is 1"] * 3
+    late = ["rank 1 is late: its word is 1"] * 3
     assert ranks.run(program) == [late, [], late]
+
+
+def test_a_default_that_this_compiler_spills_in_gives_way_to_a_smaller_tile(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    threaded_ranks(1, monkeypatch)
+
+    def build(_gpu: Any, _shape: Any, tile: AttentionConfig, **_: Any) -> AttentionConfig:
+        if tile.block_n > 96:
+            raise UnusableKernelError(f"{tile.block_n} spill", "")
+        return tile
+
+    monkeypatch.setattr("xstage_tune.cuda.attention_kernel.AttentionA2A", build)
+    shape = AttentionShape(8192, 5, 128)
+    chosen: Any = kernel_for(0, shape, None, None)
+    assert (chosen.block_m, chosen.block_n) == (128, 96)
+    assert [record.message[:9] for record in caplog.records] == ["176 spill", "128 spill"]
+    with pytest.raises(UnusableKernelError):  # one that somebody chose is not changed
+        kernel_for(0, shape, config(), None)
 
 
 def test_a_group_without_attention_has_nothing_to_report(ranks: Ranks) -> None:
@@ -155,7 +249,7 @@ def test_after_a_close_the_next_call_starts_anew(ranks: Ranks) -> None:
     outcomes = ranks.run(program)
     expected = np.concatenate([random_input(SIZE, rank) for rank in range(RANKS)], axis=1)
     assert (np.concatenate(outcomes) == expected).all()
-    assert [kernel.closed for kernel in ranks.kernels].count(True) == RANKS
+    assert len(ranks.allocated()) == RANKS
 
 
 def test_memory_that_a_late_rank_may_store_to_is_not_given_back(ranks: Ranks) -> None:
@@ -169,14 +263,11 @@ def test_memory_that_a_late_rank_may_store_to_is_not_given_back(ranks: Ranks) ->
     assert sorted(ranks.allocated()) == [0, 2]
 
 
-def test_a_capture_is_refused_in_one_line(ranks: Ranks) -> None:
+def test_a_first_call_cannot_be_captured(ranks: Ranks) -> None:
     ranks.capturing = True
     for error in ranks.run(once):
         assert isinstance(error, UsageError)
-        assert error.message == (
-            "attention over a process group cannot be captured into a CUDA graph: "
-            "its result alternates between two buffers"
-        )
+        assert "a graph is being captured" in error.message
 
 
 @pytest.mark.parametrize("timeout_s", [0.0, -1.0, float("nan"), float("inf")])

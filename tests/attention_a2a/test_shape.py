@@ -32,6 +32,17 @@ def test_bytes_by_hand() -> None:
     assert SHAPE.flops == 4 * 1000 * 1000 * 128 * 3
 
 
+def test_heads_that_the_ranks_do_not_divide_by_hand() -> None:
+    """30 heads over 4 ranks: 8, 8, 7, 7."""
+    shapes = [
+        AttentionShape(9, heads, 64, 4, rank, total_heads=30) for rank, heads in enumerate((8, 8, 7, 7))
+    ]
+    assert [shape.first_head for shape in shapes] == [0, 8, 16, 23]
+    assert {shape.token_bytes for shape in shapes} == {30 * 128}
+    with pytest.raises(UsageError, match="8 local heads on rank 2, whose share of 30 is 7"):
+        AttentionShape(9, 8, 64, 4, 2, total_heads=30)
+
+
 def test_a_group_shares_its_heads_evenly() -> None:
     assert AttentionShape.of_group(1000, 24, 128, 8, 2) == SHAPE
     with pytest.raises(UsageError, match="24 heads are not divisible by 5 ranks"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -17,8 +18,9 @@ import pytest
 from numpy.typing import NDArray
 
 from xstage_tune.base.errors import DeviceError, XStageError
-from xstage_tune.cuda.attention_epochs import poll_epoch
 from xstage_tune.cuda.attention_shape import AttentionShape, Destinations
+from xstage_tune.ops.launching import CALLS
+from xstage_tune.ops.runtime import kernel_for
 
 _PATIENCE_S = 5.0
 _PAGE = 4096
@@ -58,6 +60,10 @@ class FakeTensor(np.ndarray):
     """An array with as much of a tensor as is used; bf16 numbers are their 16 bits."""
 
     is_cuda = True
+    requires_grad = False
+
+    def stride(self) -> tuple[int, ...]:
+        return tuple(step // self.itemsize for step in self.strides)
 
     def data_ptr(self) -> int:
         return self.ctypes.data
@@ -92,6 +98,10 @@ class Ranks:
 
     count: int
     capturing: bool = False
+    grad_enabled: bool = True
+    stream: int = 7
+    #: Streams that calls were ordered on, as they came.
+    entered: list[tuple[int, bool]] = field(default_factory=list)
     gpus: list[str] = field(default_factory=list)
     #: Raised by a rank's compiler, allocation and mapping.
     compiler_error: dict[int, Exception] = field(default_factory=dict)
@@ -159,8 +169,18 @@ class Ranks:
             outcomes[:] = group.gather(value)
 
         torch: Any = ModuleType("torch")
-        torch.uint8, torch.bfloat16, torch.device = np.uint8, np.uint16, FakeDevice
+        torch.uint8, torch.bfloat16, torch.device = np.uint8, FakeInput.dtype, FakeDevice
         torch.distributed = SimpleNamespace(all_gather_object=all_gather_object)
+        torch.compiler = SimpleNamespace(is_compiling=lambda: False)
+        torch.is_grad_enabled = lambda: self.grad_enabled
+        torch._C = SimpleNamespace(
+            _cuda_getDevice=lambda: _here.rank,
+            _cuda_getCurrentRawStream=lambda _: self.stream,
+            _cuda_isCurrentStreamCapturing=lambda: self.capturing,
+            _dynamo=SimpleNamespace(
+                guards=SimpleNamespace(_empty_strided_cuda=lambda size, *_: empty_output(size))
+            ),
+        )
         torch.cuda = SimpleNamespace(
             device=device,
             current_device=lambda: _here.rank,
@@ -174,6 +194,25 @@ class Ranks:
         return torch  # type: ignore[no-any-return]
 
 
+class FakeExchange:
+    """The epochs of one rank, and its fault."""
+
+    def __init__(self, _device: Any) -> None:
+        self.epoch = 0
+        self.raised = ctypes.c_uint32()
+        self._fault: DeviceError | None = None
+
+    def raise_fault(self, message: str) -> None:
+        self.raised.value = 1
+        self._fault = self._fault or DeviceError(message, "")
+
+    def fault(self) -> DeviceError | None:
+        return self._fault
+
+    def close(self) -> None:
+        pass
+
+
 class FakeKernel:
     """Stores q instead of the attention, and signals."""
 
@@ -182,49 +221,68 @@ class FakeKernel:
             raise error
         ranks.kernels.append(self)
         self._shape = shape
-        self._epoch = 0
-        self.closed = False
 
-    def prepare(self, query: int, _key: int, _value: int, destinations: Destinations) -> Any:
+    def prepare(
+        self,
+        query: int,
+        _key: int,
+        _value: int,
+        destinations: Destinations,
+        *,
+        exchange: FakeExchange,
+        receipt: Any = None,
+        **_: Any,
+    ) -> Any:
         destinations.check(self._shape)
-        return query, destinations
 
-    def launch(self, prepared: Any, _stream: Any) -> None:
+        output, timeout_ns = ctypes.c_uint64(), ctypes.c_uint64()
+
+        def queue(_stream: int) -> None:
+            self._launch(query, destinations, exchange)
+            if receipt is not None:
+                self._receive(exchange, receipt, destinations.epoch_bytes, output.value, timeout_ns.value)
+
+        return SimpleNamespace(queue=queue, output=output, timeout_ns=timeout_ns)
+
+    def _launch(self, query: int, destinations: Destinations, exchange: FakeExchange) -> None:
+        if exchange.fault() is not None:
+            return
         shape = self._shape
-        query, destinations = prepared
         q = _at(query, np.uint16, (shape.tokens, shape.heads, shape.head_dim))
-        slot = self._epoch % 2 * destinations.epoch_bytes
+        slot = exchange.epoch % 2 * destinations.epoch_bytes
         heads = slice(shape.rank * shape.heads, (shape.rank + 1) * shape.heads)
-        self._epoch += 1
+        exchange.epoch += 1
         for rank, address in enumerate(destinations.buffers):
             rows = shape.rows_of(rank)
             first = rank * shape.rows_per_rank
             out = _at(address + slot, np.uint16, (rows, shape.ranks * shape.heads, shape.head_dim))
             out[:, heads] = q[first : first + rows]
-            _at(destinations.signals[rank], np.uint32, (1,))[0] = self._epoch
+            _at(destinations.signals[rank], np.uint32, (1,))[0] = exchange.epoch
 
-    def close(self) -> None:
-        self.closed = True
+    def _receive(
+        self, exchange: FakeExchange, receipt: Any, epoch_bytes: int, output: int, timeout_ns: int
+    ) -> None:
+        """Waits at once."""
+        words = _at(receipt.words, np.uint32, (self._shape.ranks,))
+        epoch = exchange.epoch
+        deadline = time.monotonic() + timeout_ns * 1e-9
+        while (late := np.flatnonzero(words < epoch)).size:
+            if time.monotonic() > deadline:
+                rank = int(late[0])
+                exchange.raise_fault(f"rank {rank} is late: its word is {words[rank]}")
+                return
+        source = receipt.buffers + (epoch - 1) % 2 * epoch_bytes
+        ctypes.memmove(output, source, receipt.nbytes)
 
 
-class FakeWaiter:
-    """Waits at once."""
+class FakeOrder:
+    """Remembers what was ordered."""
 
-    def __init__(self, _device: Any, words: int, ranks: int) -> None:
-        self._words = _at(words, np.uint32, (ranks,))
-        self._fault: DeviceError | None = None
+    def __init__(self, ranks: Ranks) -> None:
+        self._ranks = ranks
 
-    def hold(self, epoch: int, timeout_s: float, _stream: Any) -> None:
-        try:
-            poll_epoch(self._words, epoch, timeout_s)
-        except DeviceError as error:
-            self._fault = self._fault or error
-
-    def fault(self) -> DeviceError | None:
-        return self._fault
-
-    def close(self) -> None:
-        pass
+    def enter(self, stream: int, *, capturing: bool) -> None:
+        self._ranks.entered.append((stream, capturing))
 
 
 def _at(address: int, dtype: Any, shape: tuple[int, ...]) -> NDArray[Any]:
@@ -237,7 +295,9 @@ def _at(address: int, dtype: Any, shape: tuple[int, ...]) -> NDArray[Any]:
 def threaded_ranks(count: int, monkeypatch: pytest.MonkeyPatch) -> Ranks:
     """Put the fakes in the place of torch, the driver and the kernel."""
     ranks = Ranks(count)
-    monkeypatch.setattr("xstage_tune.ops.group._EXCHANGES", {})
+    monkeypatch.setattr("xstage_tune.ops.group._GROUPS", {})
+    CALLS.clear()
+    kernel_for.cache_clear()
     monkeypatch.setattr("xstage_tune.ops.group._STORED_TO_LATE", [])
     memory: Any = ModuleType("torch.distributed._symmetric_memory")
     memory.empty, memory.rendezvous = ranks.empty, ranks.rendezvous
@@ -250,8 +310,14 @@ def threaded_ranks(count: int, monkeypatch: pytest.MonkeyPatch) -> Ranks:
         "xstage_tune.cuda.attention_kernel.AttentionA2A",
         lambda _gpu, shape, _config, **_: FakeKernel(ranks, shape),
     )
-    monkeypatch.setattr("xstage_tune.cuda.attention_epochs.EpochWaiter", FakeWaiter)
+    monkeypatch.setattr("xstage_tune.cuda.attention_epochs.Exchange", FakeExchange)
+    monkeypatch.setattr("xstage_tune.cuda.stream_order.StreamOrder", lambda: FakeOrder(ranks))
     return ranks
+
+
+def empty_output(size: tuple[int, ...]) -> FakeInput:
+    """As much of a new tensor as is needed, which is not zero."""
+    return np.full(size, 0xABAB, np.uint16).view(FakeInput)
 
 
 def random_input(shape: tuple[int, ...], seed: int) -> FakeInput:

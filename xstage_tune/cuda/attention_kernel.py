@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
+import ctypes
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import e, inf, log2
 
 import numpy as np
-from cuda.core import Device, Kernel, Stream
-from numpy.typing import NDArray
+from cuda.core import Device, Stream
 
 from xstage_tune.base.errors import UsageError
 from xstage_tune.base.spans import RECORD_DTYPE, SpanTable
-from xstage_tune.cuda.attention_arguments import EPOCH_STATE, attention_arguments
+from xstage_tune.cuda.attention_arguments import RECEIPT, attention_arguments
+from xstage_tune.cuda.attention_epochs import Exchange, Receipt, load_epoch_kernels
+from xstage_tune.cuda.attention_maps import InputStrides
 from xstage_tune.cuda.attention_shape import AttentionShape, Destinations
 from xstage_tune.cuda.attention_variants import (
-    EPOCHS,
     KERNEL,
     attention_variant,
     recording_bytes,
     threads,
 )
 from xstage_tune.cuda.compiler import CompiledKernel
-from xstage_tune.cuda.driver import allow_shared_memory, launch
+from xstage_tune.cuda.driver import Launch, allow_shared_memory
 from xstage_tune.cuda.fused_loading import (
     SpanBuffers,
     compile_fused,
@@ -29,7 +31,6 @@ from xstage_tune.cuda.fused_loading import (
     require_clean,
     require_hopper,
 )
-from xstage_tune.cuda.memory import GpuMemory
 from xstage_tune.families.attention_a2a.budget import finishing_warpgroups
 from xstage_tune.families.attention_a2a.config import AttentionConfig
 from xstage_tune.families.attention_a2a.order import AttentionGrid
@@ -37,12 +38,34 @@ from xstage_tune.families.attention_a2a.order import AttentionGrid
 _SPANS_PER_TILE = 3
 
 
+#: What ``complete`` of the arguments asks for: the numbers of ``Completion`` of ``arguments.cuh``.
+_SIGNAL, _SIGNAL_AND_RECEIVE = 1, 2
+
+
 @dataclass(frozen=True, slots=True)
 class PreparedLaunch:
-    """The argument block of launches on the same tensors and destinations, and whether they signal."""
+    """A launch on given tensors and destinations, to be queued many times.
 
-    arguments: NDArray[np.void]
-    destinations: Destinations
+    Args:
+        exchange: None for destinations without signals.
+        numbers: of calls that do not overlap; None where launches may.
+        call: this launch's place for such a number.
+        output, timeout_ns: its places for where this rank's tokens are received, and for how long senders are
+            awaited; behind that the output becomes NaNs and the exchange has a fault.
+    """
+
+    launch: Launch
+    exchange: Exchange | None
+    numbers: Iterator[int] | None
+    call: ctypes.c_uint32
+    output: ctypes.c_uint64
+    timeout_ns: ctypes.c_uint64
+
+    def queue(self, stream: int) -> None:
+        """Launch on the stream of this handle. Allocates and waits for nothing, so it may be captured."""
+        if self.numbers is not None:
+            self.call.value = next(self.numbers)
+        self.launch.queue(stream)
 
 
 class AttentionA2A:
@@ -94,47 +117,71 @@ class AttentionA2A:
         grid = AttentionGrid(shape.heads, shape.tokens, config.block_m, sms, kv_splits=config.kv_splits)
         #: CTAs of a launch: at most one an SM.
         self.ctas = grid.ctas
-        self._epochs = GpuMemory.zeroed(device, EPOCH_STATE.itemsize)
         self._recording = _span_buffers(device, shape, config, grid) if record_spans else None
 
     def prepare(
-        self, query: int, key: int, value: int, destinations: Destinations, *, complete: bool = True
+        self,
+        query: int,
+        key: int,
+        value: int,
+        destinations: Destinations,
+        *,
+        strides: InputStrides | None = None,
+        exchange: Exchange | None = None,
+        complete: bool = True,
+        receipt: Receipt | None = None,
     ) -> PreparedLaunch:
         """Arguments of launches on these tensors and destinations.
 
         Args:
-            query, key, value: addresses of ``[tokens, heads, head_dim]`` bf16, contiguous.
+            query, key, value: addresses of ``[tokens, heads, head_dim]`` bf16.
+            strides: of the three, in bytes, from token to token and from head to head; contiguous by default.
+            exchange: the epochs of these destinations, which need them if they have signals.
             complete: make every launch end with a fence, which waits for all of its stores, and a signal to
                 all ranks. Otherwise :meth:`signal` does that once for all launches before it; until then
                 all of them store to the buffer of the same epoch. No matter where ``destinations`` has no
                 signals.
+            receipt: where this rank's tokens are received; :class:`PreparedLaunch` says where to.
 
         Raises:
-            UsageError: the destinations do not fit the shape, or an address is misaligned.
+            UsageError: the destinations do not fit the shape, an address is misaligned, or signals come
+                without an exchange.
         """
         arguments = attention_arguments(
-            self.shape, self.config, (query, key, value), destinations, self._scale_log2
+            self.shape, self.config, (query, key, value), destinations, self._scale_log2, strides
         )
         row = arguments[0]
+        row["ctas"] = self.ctas
+        grid = self.ctas
         if destinations.signals:
-            row["epochs"] = self._epochs.address
-            row["complete"] = complete
+            if exchange is None:
+                raise UsageError("destinations with signals need an exchange", "give the one of their epochs")
+            row["exchange"] = exchange.address
+            row["complete"] = complete and (_SIGNAL if receipt is None else _SIGNAL_AND_RECEIVE)
+            if receipt is not None:
+                ctas = receipt.ctas + receipt.ctas % self.config.kv_splits  # whole clusters
+                receipt.fill(arguments, self.shape.ranks, ctas)
+                grid += ctas
+        else:
+            exchange = None
         if self._recording is not None:
             row["lanes"], row["spans"] = self._recording.lanes.address, self._recording.spans.address
             row["span_capacity"] = self._recording.capacity
-        return PreparedLaunch(arguments, destinations)
+        launch = Launch(self._kernel, grid, threads(self.config), self._shared_bytes, arguments)
+        held = int(arguments.ctypes.data)
+        in_receipt = _offset(arguments.dtype, "receipt")
+        return PreparedLaunch(
+            launch,
+            exchange,
+            exchange.numbers if exchange is not None and complete else None,
+            ctypes.c_uint32.from_address(held + _offset(arguments.dtype, "call")),
+            ctypes.c_uint64.from_address(held + in_receipt + _offset(RECEIPT, "output")),
+            ctypes.c_uint64.from_address(held + in_receipt + _offset(RECEIPT, "timeout_ns")),
+        )
 
     def launch(self, prepared: PreparedLaunch, stream: Stream) -> None:
         """Queue one launch. Allocates and waits for nothing, so it may be captured into a CUDA graph."""
-        launch(
-            self._kernel,
-            stream,
-            grid=(self.ctas, 1),
-            threads=threads(self.config),
-            shared_bytes=self._shared_bytes,
-            arguments=prepared.arguments,
-            cooperative=False,
-        )
+        prepared.queue(int(stream.handle))
 
     def signal(self, prepared: PreparedLaunch, stream: Stream) -> None:
         """Queue the completion of launches that were prepared without it: fence, and signal the next epoch.
@@ -142,23 +189,10 @@ class AttentionA2A:
         Raises:
             UsageError: the destinations have no signals.
         """
-        if not prepared.destinations.signals:
+        if prepared.exchange is None:
             raise UsageError("these destinations have no signals", "give one signal a rank")
-        launch(
-            self._epoch_kernels["signal_epoch"],
-            stream,
-            grid=(1, 1),
-            threads=1,
-            shared_bytes=0,
-            arguments=prepared.arguments,
-            cooperative=False,
-        )
-
-    def epoch(self, stream: Stream) -> int:
-        """Epochs signalled so far; waits for the stream."""
-        state = np.zeros(1, EPOCH_STATE)
-        self._epochs.read_into(state, stream)
-        return int(state["epoch"][0])
+        kernel = self._epoch_kernels["signal_epoch"]
+        Launch(kernel, 1, 1, 0, prepared.launch.arguments).queue(int(stream.handle))
 
     def read_spans(self, stream: Stream) -> SpanTable:
         """Spans of the last launch; waits for the stream.
@@ -176,9 +210,13 @@ class AttentionA2A:
 
     def close(self) -> None:
         """Free the buffers; safe to call twice."""
-        self._epochs.close()
         if self._recording is not None:
             self._recording.close()
+
+
+def _offset(dtype: np.dtype[np.void], name: str) -> int:
+    assert dtype.fields is not None
+    return int(dtype.fields[name][1])
 
 
 def _span_buffers(
@@ -189,19 +227,10 @@ def _span_buffers(
     return SpanBuffers(device, grid.ctas * lanes_per_cta, min(fitting, _SPANS_PER_TILE * grid.rounds))
 
 
-def load_epoch_kernels(device: Device) -> dict[str, Kernel]:
-    """The kernels that signal and wait, by name, loaded on ``device``, whose context is current.
-
-    Raises:
-        DeviceError: there is no compiler, or no GPU.
-    """
-    return load_kernels(device, compile_fused(EPOCHS))
-
-
 def _require_kv_tiles(shape: AttentionShape, config: AttentionConfig) -> None:
-    if config.kv_splits > 1 and shape.tokens <= config.block_n:
+    if config.kv_splits > 1 and shape.keys <= config.block_n:
         raise UsageError(
-            f"config {config.label} has nothing to split: {shape.tokens} KV rows are one tile of "
+            f"config {config.label} has nothing to split: {shape.keys} KV rows are one tile of "
             f"{config.block_n}",
             "take kv_splits = 1",
         )

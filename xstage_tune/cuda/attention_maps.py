@@ -17,12 +17,23 @@ _CHUNK = 64
 _ELEMENT_BYTES = 2
 
 
-def input_map(address: int, shape: AttentionShape, box_rows: int) -> NDArray[np.uint8]:
-    """Of ``[tokens, heads, head_dim]`` at ``address``: a box is ``box_rows`` tokens of one head."""
+#: Bytes from token to token and from head to head, of q, k and v; multiples of 16.
+InputStrides = tuple[tuple[int, int], tuple[int, int], tuple[int, int]]
+
+
+def input_map(
+    address: int, tokens: int, strides: tuple[int, int], shape: AttentionShape, box_rows: int
+) -> NDArray[np.uint8]:
+    """Of ``[tokens, heads, head_dim]`` at ``address``: a box is ``box_rows`` tokens of one head.
+
+    Args:
+        strides: in bytes, from token to token and from head to head.
+    """
+    token_bytes, head_bytes = strides
     return encode_map(
         address,
-        sizes=(_CHUNK, shape.tokens, shape.head_dim // _CHUNK, shape.heads),
-        stride_bytes=(shape.heads * shape.row_bytes, _CHUNK * _ELEMENT_BYTES, shape.row_bytes),
+        sizes=(_CHUNK, tokens, shape.head_dim // _CHUNK, shape.heads),
+        stride_bytes=(token_bytes, _CHUNK * _ELEMENT_BYTES, head_bytes),
         box=(_CHUNK, box_rows, shape.head_dim // _CHUNK, 1),
     )
 
@@ -52,7 +63,7 @@ def output_map(
 
 def head_address(rank: int, shape: AttentionShape, destinations: Destinations) -> int:
     """Where this sender's first head of the first token lies in the buffer of ``rank``."""
-    return destinations.buffers[rank] + shape.rank * shape.heads * shape.row_bytes
+    return destinations.buffers[rank] + shape.first_head * shape.row_bytes
 
 
 def encode_map(

@@ -21,9 +21,9 @@ _WORD_BYTES = 4
 class AttentionShape:
     """Full attention of ``heads`` local heads over all tokens, on one of ``ranks`` ranks.
 
-    Rank ``r`` computes the global heads ``[r * heads, (r + 1) * heads)``. After the All-to-All rank ``t``
-    holds ``[rows_of(t), ranks * heads, head_dim]``: all heads of its own ``ceil(tokens / ranks)``
-    consecutive tokens, the last ranks fewer or none.
+    Rank ``r`` computes the global heads ``[first_head, first_head + heads)``. After the All-to-All rank ``t``
+    holds ``[rows_of(t), all_heads, head_dim]``: all heads of its own ``ceil(tokens / ranks)`` consecutive
+    tokens, the last ranks fewer or none.
 
     Args:
         tokens: M, of the whole sequence.
@@ -31,6 +31,9 @@ class AttentionShape:
         head_dim: d.
         ranks: Ulysses degree P.
         rank: this rank.
+        kv_tokens: of K and V, M by default.
+        total_heads: of all ranks, ``ranks * heads`` by default. Where ``ranks`` does not divide them, the
+            first ranks have one more than the others (:func:`local_heads`).
 
     Raises:
         UsageError: a size is out of range.
@@ -41,10 +44,13 @@ class AttentionShape:
     head_dim: int
     ranks: int = 1
     rank: int = 0
+    kv_tokens: int | None = None
+    total_heads: int | None = None
 
     def __post_init__(self) -> None:
-        if self.tokens < 1:
-            raise UsageError(f"attention over {self.tokens} tokens", "give at least one token")
+        for tokens in (self.tokens, self.keys):
+            if tokens < 1:
+                raise UsageError(f"attention over {tokens} tokens", "give at least one token")
         if self.heads < 1 or self.head_dim < 1:
             raise UsageError(
                 f"attention of {self.heads} heads of {self.head_dim} elements", "give at least one"
@@ -55,9 +61,17 @@ class AttentionShape:
             )
         if not 0 <= self.rank < self.ranks:
             raise UsageError(f"rank {self.rank} is not one of {self.ranks}", f"use 0 to {self.ranks - 1}")
-        if self.tokens * self.heads * self.head_dim >= _MOST_ELEMENTS:
+        if self.total_heads is not None and self.heads != (
+            share := local_heads(self.total_heads, self.ranks, self.rank)
+        ):
             raise UsageError(
-                f"tensors of {self.tokens} x {self.heads} x {self.head_dim} elements are too large",
+                f"{self.heads} local heads on rank {self.rank}, whose share of {self.total_heads} is {share}",
+                "give the first ranks one head more where the ranks do not divide them",
+            )
+        longest = max(self.tokens, self.keys)
+        if longest * self.heads * self.head_dim >= _MOST_ELEMENTS:
+            raise UsageError(
+                f"tensors of {longest} x {self.heads} x {self.head_dim} elements are too large",
                 f"keep tokens x heads x head_dim below {_MOST_ELEMENTS}",
             )
 
@@ -73,6 +87,23 @@ class AttentionShape:
                 f"{heads} heads are not divisible by {ranks} ranks", "choose a degree that divides the heads"
             )
         return cls(tokens, heads // ranks, head_dim, ranks, rank)
+
+    @property
+    def keys(self) -> int:
+        """Tokens of K and V."""
+        return self.tokens if self.kv_tokens is None else self.kv_tokens
+
+    @property
+    def all_heads(self) -> int:
+        """Heads of all ranks."""
+        return self.ranks * self.heads if self.total_heads is None else self.total_heads
+
+    @property
+    def first_head(self) -> int:
+        """This rank's first one of them."""
+        if self.total_heads is None:
+            return self.rank * self.heads
+        return sum(local_heads(self.total_heads, self.ranks, before) for before in range(self.rank))
 
     @property
     def rows_per_rank(self) -> int:
@@ -92,7 +123,7 @@ class AttentionShape:
     @property
     def token_bytes(self) -> int:
         """Of one token in a rank's buffer: its rows of all heads."""
-        return self.ranks * self.heads * self.row_bytes
+        return self.all_heads * self.row_bytes
 
     def buffer_bytes(self, rank: int) -> int:
         """Of one of ``rank``'s two buffers."""
@@ -101,15 +132,23 @@ class AttentionShape:
     @property
     def flops(self) -> int:
         """Floating-point operations of both matrix products on this rank."""
-        return 4 * self.tokens**2 * self.head_dim * self.heads
+        return 4 * self.tokens * self.keys * self.head_dim * self.heads
 
 
-@dataclass(frozen=True, slots=True)
+def local_heads(heads: int, ranks: int, rank: int) -> int:
+    """Of all ``heads`` those of ``rank``: the first ranks have one more where P does not divide them."""
+    return heads // ranks + (rank < heads % ranks)
+
+
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Destinations:
     """The ranks' output buffers, as this GPU addresses them.
 
+    With signals every object is an exchange of its own, which begins at epoch 1: use the same one for all
+    calls that take turns at its buffers.
+
     Args:
-        buffers: ``[ranks]`` base addresses of ``[rows_of(t), ranks * heads, head_dim]`` bf16, 16-byte
+        buffers: ``[ranks]`` base addresses of ``[rows_of(t), all_heads, head_dim]`` bf16, 16-byte
             aligned; in any memory that the GPU can store to: its own, pinned host memory, a peer's. 0 for a
             rank without tokens.
         epoch_bytes: from a rank's buffer of the even epochs to that of the odd ones; 0 where there is one

@@ -34,8 +34,8 @@ _FLAVOUR_MACRO: dict[StoreFlavour, int] = {"st.v4": 0, "tma": 1}
 #: ``TileOrder`` of ``tile_order.cuh``.
 TILE_ORDER_NUMBER: dict[TileOrder, int] = {"sequential": 0, "rotated": 1, "spread": 2, "own-last": 3}
 
-#: The two kernels beside the attention: deferred signals and waits.
-EPOCHS = KernelVariant("attention_a2a/epochs.cu", ("signal_epoch", "wait_for_epoch"))
+#: The two kernels beside the attention: deferred signals, and receipts.
+EPOCHS = KernelVariant("attention_a2a/epochs.cu", ("signal_epoch", "receive_epoch"))
 
 
 def attention_variant(

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
-from functools import cache
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from xstage_tune.base.errors import UsageError
 from xstage_tune.families.attention_a2a.config import AttentionConfig
-from xstage_tune.families.attention_a2a.defaults import default_attention_config
 from xstage_tune.ops.collective import ProcessGroup
-from xstage_tune.ops.group import attend_over_group
-from xstage_tune.ops.runtime import build_kernel, current_stream, import_torch
-from xstage_tune.ops.tensors import Tensor, attention_sizes
+from xstage_tune.ops.group import group_call
+from xstage_tune.ops.launching import CALLS, Call, Ordered, checked_timeout
+from xstage_tune.ops.runtime import current_gpu, import_torch, kernel_for
+from xstage_tune.ops.tensors import InputLayout, Tensor, input_layout
 
 if TYPE_CHECKING:
-    from xstage_tune.cuda.attention_kernel import AttentionA2A
+    from xstage_tune.cuda.attention_kernel import PreparedLaunch
     from xstage_tune.cuda.attention_shape import AttentionShape, Destinations
 
 
@@ -27,70 +28,150 @@ def attention_a2a(
     config: AttentionConfig | None = None,
     *,
     rank: int | None = None,
+    heads: int | None = None,
     softmax_scale: float | None = None,
     complete: bool = True,
-    timeout_s: float = 60.0,
+    timeout_s: float = 300.0,
+    out: Any = None,
 ) -> Any:
     """Attend with this rank's heads to all tokens, and store every token's rows to the rank that owns it.
 
-    Queued on torch's current stream.
+    Queued on torch's current stream. May be captured into a CUDA graph once it has been called outside of one
+    with the same shapes, strides, config and GPU: the first call compiles, and over a group waits for all
+    ranks. Nothing is allocated afterwards but the result, and nothing waits for the GPU.
 
-    To addresses it may be captured into a CUDA graph, once it has been called outside of one with the same
-    shapes, config and GPU: the first call compiles.
+    Over a process group every rank calls it, equally often and in one order: a replay counts as what was
+    captured, a capture does not count. Calls of a group follow each other, whatever streams they are on: an
+    eager call waits for the one before it by an event. Replays cannot be ordered here: launch a graph on the
+    stream of the other calls, or order it by events. A call that overlaps another is refused on the GPU, and
+    reported as a late rank is.
 
-    To a process group every rank calls it, equally often and in one order. The first call with a shape,
-    config and scale sets up buffers in torch symmetric memory, which waits for all ranks. Each call then
-    holds the stream until all ranks' rows have arrived. It cannot be captured.
+    ``torch.compile(fullgraph=True)`` takes it over a process group. It has no gradient.
 
     Args:
-        q, k, v: ``[tokens, local heads, head_dim]`` bf16, contiguous, on one Hopper GPU; not causal.
+        q: ``[tokens, local heads, head_dim]`` bf16 on one Hopper GPU, head_dim 64 or 128. Rows of head_dim
+            neighbours; strides of tokens and heads are multiples of 8, so that views of one QKV tensor pass.
+        k, v: ``[KV tokens, local heads, head_dim]``, as ``q``. Not causal: padding at their end is left out
+            by slicing it off.
         destination: a ``torch.distributed`` process group of P ranks; or where rank ``t``'s
-            ``[ceil(tokens / P) or fewer, P * local heads, head_dim]`` bf16 lies, one address for each of the
+            ``[ceil(tokens / P) or fewer, heads, head_dim]`` bf16 lies, one address for each of the
             P ranks, in any memory that the GPU can store to (its own, a peer's, pinned host memory); or
             :class:`~xstage_tune.cuda.attention_shape.Destinations`, which also name the words to
             signal and the second buffers. One address is the attention alone:
             ``[tokens, local heads, head_dim]``.
         config: the variant; by default the one that a search has to beat,
-            :func:`~xstage_tune.families.attention_a2a.defaults.default_attention_config`.
-        rank: this rank, whose heads are ``[rank * local heads, (rank + 1) * local heads)``: for addresses 0
-            by default; a group knows it.
+            :func:`~xstage_tune.families.attention_a2a.defaults.default_attention_config`, or where the
+            installed compiler spills in it a smaller tile, with a warning.
+        rank: this rank, which has the ``rank``-th part of the heads: for addresses 0 by default; a group
+            knows it.
+        heads: of all ranks, by default ``P * local heads``. Where P does not divide them, the first
+            ``heads % P`` ranks have one more than the others.
         softmax_scale: by default ``head_dim ** -0.5``.
         complete: with signals, end with a fence and a signal to all ranks; a group's calls always do.
-        timeout_s: of a group, how long the GPU waits for other ranks. The next call reports that the time
-            ran out, as does :func:`~xstage_tune.ops.group.check_group`.
+        timeout_s: of a group, how long the GPU waits for other ranks. Where the time runs out the result is
+            NaNs, nothing is stored or signalled from then on, and the next call outside of a capture reports
+            it, as does :func:`~xstage_tune.ops.group.check_group`.
+        out: of a group, where the result goes: contiguous, else as what is returned.
 
     Returns:
-        Of a group, this rank's tokens with all ranks' heads, a view of a buffer:
-        ``[rows, P * local heads, head_dim]`` bf16, ``rows`` being ``ceil(tokens / P)``, on the last ranks
-        fewer. Use it, or copy it, in the order of the stream before the next call: the ranks store that
-        call's rows to the other buffer, and then to this one. Of addresses None.
+        Of a group, this rank's tokens with all ranks' heads: ``[rows, heads, head_dim]`` bf16,
+        ``rows`` being ``ceil(tokens / P)``, on the last ranks fewer. A tensor of its own, which no later call
+        touches; of a captured call, replays write it again. Of addresses None.
 
     Raises:
-        UsageError: a tensor, the destination or the config do not fit; the ranks of a group disagree; or
-            what cannot be captured is being captured.
+        UsageError: a tensor, the destination or the config do not fit; a tensor requires a gradient; the
+            ranks of a group disagree; or what has to be called first is being captured.
         DeviceError: torch is not installed, the GPU is no Hopper, or it lacks memory; the GPUs of a group
-            cannot address each other; another rank failed or was late.
+            cannot address each other; another rank failed or was late; two calls ran at once.
     """
+    torch: Any = sys.modules.get("torch")
+    key: tuple[object, ...] = ()
+    if torch is not None:
+        if torch.compiler.is_compiling():
+            return _traced(torch, q, k, v, destination, config, heads, softmax_scale, timeout_s, out)
+        if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
+            raise no_gradient()
+        if type(destination) is list:
+            destination = tuple(destination)
+        key = (
+            destination, id(config), rank, heads, softmax_scale, complete, q.device, q.shape, q.stride(),
+            k.shape, k.stride(), v.shape, v.stride(), q.dtype, k.dtype, v.dtype, k.device, v.device,
+        )  # fmt: skip
+        try:
+            of_config, call = CALLS.get(key, _NONE)
+        except TypeError:  # a destination of a kind that is told apart below
+            call = None
+        if call is not None and of_config is config:
+            return call.queue(q, k, v, timeout_s, out)
+    layout = input_layout(q, k, v)
+    shape, of_group = _checked(layout, destination, rank, heads, complete)
+    checked_timeout(timeout_s)
+    with import_torch().cuda.device(q.device):
+        if isinstance(of_group, ProcessGroup):
+            call = group_call(of_group, shape, layout.strides, config, softmax_scale)
+        else:
+            call = _address_call(shape, layout, of_group, config, softmax_scale, complete)
+        CALLS.keep(key, config, call)
+        return call.queue(q, k, v, timeout_s, out)
+
+
+def no_gradient() -> UsageError:
+    """What inputs that require gradients are refused with."""
+    return UsageError(
+        "an input requires a gradient, and the attention has none",
+        "call it under torch.no_grad() or torch.inference_mode(), or detach the inputs",
+    )
+
+
+def _checked(
+    layout: InputLayout,
+    destination: Sequence[int] | Destinations | ProcessGroup,
+    rank: int | None,
+    heads: int | None,
+    complete: bool,
+) -> tuple[AttentionShape, Destinations | ProcessGroup]:
+    """What this rank computes and where it goes, before torch or a GPU is needed."""
     from xstage_tune.cuda.attention_shape import AttentionShape, Destinations
 
-    tokens, heads, head_dim = attention_sizes(q, k, v)
+    sizes = layout.tokens, layout.heads, layout.head_dim
     if isinstance(destination, ProcessGroup):
         _check_group_arguments(destination, rank, complete)
-        shape = AttentionShape(tokens, heads, head_dim, destination.size(), destination.rank())
-    else:
-        destination = destination if isinstance(destination, Destinations) else _of_addresses(destination)
-        shape = AttentionShape(tokens, heads, head_dim, len(destination.buffers), rank or 0)
-        destination.check(shape)
-    torch = import_torch()
-    sms = torch.cuda.get_device_properties(q.device).multi_processor_count
-    chosen = config or default_attention_config(tokens, heads, sms)
-    with torch.cuda.device(q.device):
-        if isinstance(destination, ProcessGroup):
-            return attend_over_group((q, k, v), destination, shape, chosen, softmax_scale, timeout_s)
-        kernel = _kernel(q.device.index, shape, chosen, softmax_scale)
-        prepared = kernel.prepare(q.data_ptr(), k.data_ptr(), v.data_ptr(), destination, complete=complete)
-        kernel.launch(prepared, current_stream())
-        return None
+        group = destination
+        return AttentionShape(*sizes, group.size(), group.rank(), layout.kv_tokens, heads), group
+    destination = destination if isinstance(destination, Destinations) else _of_addresses(destination)
+    shape = AttentionShape(*sizes, len(destination.buffers), rank or 0, layout.kv_tokens, heads)
+    destination.check(shape)
+    return shape, destination
+
+
+def _address_call(
+    shape: AttentionShape,
+    layout: InputLayout,
+    destination: Destinations,
+    config: AttentionConfig | None,
+    softmax_scale: float | None,
+    complete: bool,
+) -> Call:
+    device = import_torch().cuda.current_device()
+    kernel = kernel_for(device, shape, config, softmax_scale)
+    ordered = _ordered(destination) if destination.signals else None
+    exchange = None if ordered is None else ordered.exchange
+
+    def prepare(places: tuple[int, int, int]) -> PreparedLaunch:
+        return kernel.prepare(
+            *places, destination, strides=layout.strides, exchange=exchange, complete=complete
+        )
+
+    return Call(device, prepare, ordered)
+
+
+def _ordered(destination: Destinations) -> Ordered:
+    """The exchange of these destinations, from their first call on for good: graphs may hold it."""
+    if (ordered := _EXCHANGES.get(destination)) is None:
+        from xstage_tune.cuda.attention_epochs import Exchange
+
+        ordered = _EXCHANGES[destination] = Ordered(Exchange(current_gpu()))
+    return ordered
 
 
 def _check_group_arguments(group: ProcessGroup, rank: int | None, complete: bool) -> None:
@@ -116,17 +197,36 @@ def _of_addresses(addresses: Sequence[int]) -> Destinations:
     return Destinations(tuple(addresses))
 
 
-@cache
-def _kernel(
-    device: int,  # noqa: ARG001 - a part of the key
-    shape: AttentionShape,
-    config: AttentionConfig,
+def _traced(
+    torch: Any,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    destination: Any,
+    config: AttentionConfig | None,
+    heads: int | None,
     softmax_scale: float | None,
-) -> AttentionA2A:
-    """The compiled variant for addresses, on torch's current GPU ``device``."""
-    if import_torch().cuda.is_current_stream_capturing():
-        raise UsageError(
-            f"config {config.label} is not compiled for this shape yet, and a graph is being captured",
-            "call attention_a2a once before the capture",
-        )
-    return build_kernel(shape, config, softmax_scale)
+    timeout_s: float,
+    out: Any,
+) -> Any:
+    """What a compiler sees: one operator, which knows the group by its name and the config by its JSON."""
+    import xstage_tune.ops.operator  # noqa: F401 - makes the operator
+
+    result = torch.ops.xstage_tune.attention_over_group(
+        q, k, v, destination.group_name, destination.rank(), destination.size(),
+        None if config is None else config_text(config), heads, softmax_scale, timeout_s,
+    )  # fmt: skip
+    return result if out is None else out.copy_(result)
+
+
+def config_text(config: AttentionConfig) -> str:
+    """The config as JSON, by steps that a compiler can follow."""
+    return (
+        f'{{"block_m": {config.block_m}, "block_n": {config.block_n}, "kv_stages": {config.kv_stages}, '
+        f'"output_staging": "{config.output_staging}", "tile_order": "{config.tile_order}", '
+        f'"store_flavour": "{config.store_flavour}", "kv_splits": {config.kv_splits}}}'
+    )
+
+
+_NONE = (None, None)
+_EXCHANGES: WeakKeyDictionary[Destinations, Ordered] = WeakKeyDictionary()

@@ -5,82 +5,67 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from xstage_tune.base.errors import UsageError
 from xstage_tune.families.attention_a2a.config import AttentionConfig
 from xstage_tune.ops.collective import ProcessGroup, collectively
-from xstage_tune.ops.runtime import build_kernel, current_gpu, current_stream, import_torch
+from xstage_tune.ops.launching import CALLS, Call, Ordered
+from xstage_tune.ops.runtime import current_gpu, import_torch, kernel_for
 from xstage_tune.ops.symmetric import SymmetricBuffers
-from xstage_tune.ops.tensors import Tensor
 
 if TYPE_CHECKING:
+    from xstage_tune.cuda.attention_kernel import PreparedLaunch
+    from xstage_tune.cuda.attention_maps import InputStrides
     from xstage_tune.cuda.attention_shape import AttentionShape
 
-_LONGEST_TIMEOUT_S = 86_400.0
+_GRANULE_BYTES = 256
+#: A pool that is too small makes place for one at least so many times as large, so that all that graphs hold
+#: is at most twice the last.
+_GROWTH = 2
 
 
-def attend_over_group(
-    tensors: tuple[Tensor, Tensor, Tensor],
+def group_call(
     group: ProcessGroup,
     shape: AttentionShape,
-    config: AttentionConfig,
+    strides: InputStrides,
+    config: AttentionConfig | None,
     softmax_scale: float | None,
-    timeout_s: float,
-) -> Any:
-    """One epoch on torch's current GPU and stream: this rank's tokens, as ``attention_a2a`` returns them.
+) -> Call:
+    """Calls of this kind over the group, on torch's current GPU, ready to be queued.
+
+    The first one of a shape, config and scale waits for all ranks.
 
     Raises:
-        UsageError: a graph is being captured, the timeout is no time, or what :class:`Exchange` raises.
-        DeviceError: a sender was late for an earlier epoch, or what :class:`Exchange` raises.
+        UsageError: a graph is being captured and the ranks have to meet first; they disagree, two of them
+            share a GPU, or the kernel has no such variant.
+        DeviceError: a GPU is no Hopper, lacks memory or cannot address another's; or another rank failed.
     """
-    torch = import_torch()
-    if torch.cuda.is_current_stream_capturing():
-        raise UsageError(
-            "attention over a process group cannot be captured into a CUDA graph: "
-            "its result alternates between two buffers",
-            "capture it with addresses or Destinations of buffers of your own",
-        )
-    if not 0 < timeout_s <= _LONGEST_TIMEOUT_S:
-        raise UsageError(
-            f"a timeout of {timeout_s} s", f"give more than 0 and at most {_LONGEST_TIMEOUT_S:.0f}"
-        )
-    exchanges = _EXCHANGES.setdefault(group, {})
-    key = _Key(torch.cuda.current_device(), shape, config, softmax_scale)
-    if key not in exchanges:
-        exchanges[key] = Exchange(group, key)
-    return exchanges[key].attend(tensors, timeout_s)
+    device = import_torch().cuda.current_device()
+    attention = _GROUPS.setdefault(group, GroupAttention(group, device))
+    return attention.call(shape, strides, config, softmax_scale)
 
 
 def check_group(group: ProcessGroup) -> None:
     """Wait for this rank's attention over ``group``, and report a rank that was late.
 
     Raises:
-        DeviceError: a rank did not signal an epoch in time, so that its heads are missing in what that call
-            returned; names the rank, the epoch, and the last one that it signalled.
+        DeviceError: a rank did not signal an epoch in time, so that what that call returned is NaNs; names
+            the rank, the epoch, and the last one that it signalled. Or two calls ran at once.
     """
-    for exchange in _EXCHANGES.get(group, {}).values():
-        exchange.check()
+    if (attention := _GROUPS.get(group)) is not None:
+        attention.check()
 
 
 def close_group(group: ProcessGroup) -> None:
     """Wait for this rank's attention over ``group``, and free its buffers; the next call makes new ones.
 
     Every rank does so, after equally many calls, before ``torch.distributed.destroy_process_group``. Safe to
-    call twice. Tensors that calls returned keep their memory.
+    call twice. Graphs that captured calls must not be replayed any more.
     """
-    for exchange in _EXCHANGES.pop(group, {}).values():
-        exchange.close()
-
-
-@dataclass(frozen=True, slots=True)
-class _Key:
-    """What an exchange is made for: all but the GPU and the rank is equal on all ranks."""
-
-    device: int
-    shape: AttentionShape
-    config: AttentionConfig
-    softmax_scale: float | None
+    CALLS.forget(group)
+    if (attention := _GROUPS.pop(group, None)) is not None:
+        attention.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,85 +76,147 @@ class _Offer:
     gpu: str
 
 
-class Exchange:
-    """One attention over a group: this rank's kernel, all ranks' buffers, and the epochs that went by.
+class _Pool:
+    """The buffers of all ranks, and the exchange over them. All ranks make it at once."""
 
-    In every epoch a rank stores to all, signals all, and waits for all. Two buffers suffice, since who
-    launches epoch e + 2 has seen all signals of e + 1, which their senders launched after they had used e.
-    After a rank was late nothing is known of the buffers any more, so every later epoch is refused.
+    def __init__(self, group: ProcessGroup, buffer_bytes: int) -> None:
+        from xstage_tune.cuda.attention_epochs import Exchange
 
-    All ranks of the group make it at once.
+        with ExitStack() as opened:
+            self.buffers = SymmetricBuffers(group, buffer_bytes)
+            exchange = Exchange(current_gpu())
+            opened.callback(exchange.close)
+            self.ordered = Ordered(exchange)
+            self._opened = opened.pop_all()
 
-    Raises:
-        UsageError: the ranks disagree, two of them share a GPU, or the kernel has no such variant.
-        DeviceError: a GPU is no Hopper, lacks memory or cannot address another's; or another rank failed.
+    def close(self) -> None:
+        """Free what this rank has, but for buffers that a late sender may store to; the GPU is idle."""
+        if self.ordered.exchange.fault() is not None:
+            _STORED_TO_LATE.append(self.buffers)
+        self._opened.close()
+
+
+class GroupAttention:
+    """All attention of this rank over one group: what the ranks agreed on, and one pool of buffers.
+
+    In every epoch a rank stores to all, signals all, and receives from all: whatever its shape is, an epoch
+    takes the buffer of its parity. A pool that is too small for a new shape makes place for a larger one,
+    which begins anew; the old one is kept where graphs may hold it.
     """
 
-    def __init__(self, group: ProcessGroup, key: _Key) -> None:
-        from xstage_tune.cuda.attention_epochs import EpochWaiter
+    def __init__(self, group: ProcessGroup, device: int) -> None:
+        self._group = group
+        self._device = device
+        self._pool: _Pool | None = None
+        self._held: list[_Pool] = []
+        self._agreed: set[object] = set()
 
-        shape = key.shape
-        self._device = key.device
-        self._epoch = 0
-        with ExitStack() as resources:
-            # A rank without a kernel keeps all from allocating, and so does one with another shape.
-            offers = collectively(group, lambda: self._take_part(key, resources))
-            _check_offers(offers, shape.rank)
-            self._buffers = SymmetricBuffers(group, shape)
-            self._waiter = EpochWaiter(current_gpu(), self._buffers.words, shape.ranks)
-            resources.callback(self._waiter.close)
-            self._resources = resources.pop_all()
+    def call(
+        self,
+        shape: AttentionShape,
+        strides: InputStrides,
+        config: AttentionConfig | None,
+        softmax_scale: float | None,
+    ) -> Call:
+        """See :func:`group_call`."""
+        from xstage_tune.cuda.attention_epochs import Receipt
 
-    def _take_part(self, key: _Key, resources: ExitStack) -> _Offer:
-        """Build this rank's kernel; what the others are told of it."""
-        shape = key.shape
-        self._kernel = build_kernel(shape, key.config, key.softmax_scale)
-        resources.callback(self._kernel.close)
-        agreed = {
-            "tokens": shape.tokens,
-            "local heads": shape.heads,
-            "head_dim": shape.head_dim,
-            "config": key.config.label,
-            "softmax scale": key.softmax_scale,
-        }
-        return _Offer(agreed, str(import_torch().cuda.get_device_properties(key.device).uuid))
+        torch = import_torch()
+        if torch.cuda.current_device() != self._device:
+            raise UsageError(
+                f"tensors on cuda:{torch.cuda.current_device()}, and the group's attention is on "
+                f"cuda:{self._device}",
+                "use one GPU a rank",
+            )
+        pool = self._pool_for(shape, config, softmax_scale)
+        kernel = kernel_for(self._device, shape, config, softmax_scale)
+        exchange, buffers = pool.ordered.exchange, pool.buffers
+        receipt = Receipt(buffers.words, buffers.address, shape.buffer_bytes(shape.rank))
 
-    def attend(self, tensors: tuple[Tensor, Tensor, Tensor], timeout_s: float) -> Any:
-        """Queue the next epoch on torch's current stream; this rank's tokens, complete behind it.
+        def prepare(places: tuple[int, int, int]) -> PreparedLaunch:
+            return kernel.prepare(
+                *places, buffers.destinations, strides=strides, exchange=exchange, receipt=receipt
+            )
 
-        Raises:
-            UsageError: a tensor is misaligned.
-            DeviceError: a sender was late for an earlier epoch.
-        """
-        self._raise_fault()
-        stream = current_stream()
-        query, key, value = (tensor.data_ptr() for tensor in tensors)
-        self._kernel.launch(self._kernel.prepare(query, key, value, self._buffers.destinations), stream)
-        self._epoch += 1
-        self._waiter.hold(self._epoch, timeout_s, stream)
-        return self._buffers.tokens(self._epoch)
+        size = (shape.rows_of(shape.rank), shape.all_heads, shape.head_dim)
+        return Call(self._device, prepare, pool.ordered, size)
 
     def check(self) -> None:
         """Wait for the GPU.
 
         Raises:
-            DeviceError: a sender was late.
+            DeviceError: a call had a fault.
         """
         import_torch().cuda.synchronize(self._device)
-        self._raise_fault()
+        for pool in self._pools():
+            if (fault := pool.ordered.exchange.fault()) is not None:
+                raise fault
 
     def close(self) -> None:
-        """Wait for the GPU and free what this rank has, but for buffers that a late sender may store to."""
+        """Wait for the GPU and free all pools."""
         torch = import_torch()
         with torch.cuda.device(self._device):
             torch.cuda.synchronize()
-            if self._waiter.fault() is not None:
-                _STORED_TO_LATE.append(self._buffers)
-            self._resources.close()
+            for pool in self._pools():
+                pool.close()
+        self._pool, self._held = None, []
 
-    def _raise_fault(self) -> None:
-        if (fault := self._waiter.fault()) is not None:
-            raise fault
+    def _pools(self) -> list[_Pool]:
+        return [*self._held, *([] if self._pool is None else [self._pool])]
+
+    def _pool_for(
+        self, shape: AttentionShape, config: AttentionConfig | None, softmax_scale: float | None
+    ) -> _Pool:
+        """The pool, agreed on and large enough. All ranks come here with equal arguments, but their rank."""
+        key = (shape, config, softmax_scale)
+        needed = -(-shape.buffer_bytes(0) // _GRANULE_BYTES) * _GRANULE_BYTES
+        pool = self._pool
+        if key in self._agreed and pool is not None and pool.buffers.buffer_bytes >= needed:
+            return pool
+        if import_torch().cuda.is_current_stream_capturing():
+            raise UsageError(
+                "the ranks have not met for this shape and config yet, and a graph is being captured",
+                "call attention_a2a once on every rank before the capture",
+            )
+        # A rank without a kernel keeps all from allocating, and so does one with another shape.
+        offers = collectively(self._group, lambda: self._take_part(shape, config, softmax_scale))
+        _check_offers(offers, shape.rank)
+        if pool is None or pool.buffers.buffer_bytes < needed:
+            self._pool = pool = self._grown(pool, needed)
+        self._agreed.add(key)
+        return pool
+
+    def _grown(self, pool: _Pool | None, needed: int) -> _Pool:
+        if pool is None:
+            return _Pool(self._group, needed)
+        self.check()
+        grown = _Pool(self._group, max(needed, _GROWTH * pool.buffers.buffer_bytes))
+        CALLS.forget(self._group)
+        if pool.ordered.captured:
+            self._held.append(pool)
+        else:
+            pool.close()
+        return grown
+
+    def _take_part(
+        self, shape: AttentionShape, config: AttentionConfig | None, softmax_scale: float | None
+    ) -> _Offer:
+        """Build this rank's kernel; what the others are told of it."""
+        kernel_for(self._device, shape, config, softmax_scale)
+        agreed = {
+            "tokens": shape.tokens,
+            "KV tokens": shape.keys,
+            "heads": shape.all_heads,
+            "head_dim": shape.head_dim,
+            "config": "the default" if config is None else config.label,
+            "softmax scale": softmax_scale,
+            "buffer bytes": 0 if self._pool is None else self._pool.buffers.buffer_bytes,
+        }
+        return _Offer(agreed, _gpu_identity(self._device))
+
+
+def _gpu_identity(device: int) -> str:
+    return str(import_torch().cuda.get_device_properties(device).uuid)
 
 
 def _check_offers(offers: list[_Offer], rank: int) -> None:
@@ -192,6 +239,6 @@ def _check_offers(offers: list[_Offer], rank: int) -> None:
 
 
 #: Of every group, made by the first call and kept until it is closed.
-_EXCHANGES: dict[ProcessGroup, dict[_Key, Exchange]] = {}
+_GROUPS: dict[ProcessGroup, GroupAttention] = {}
 #: Buffers whose late senders may still store to them: never to be used for anything else.
 _STORED_TO_LATE: list[SymmetricBuffers] = []

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import logging
+from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from xstage_tune.base.errors import DeviceError
+from xstage_tune.base.errors import DeviceError, UsageError
 from xstage_tune.families.attention_a2a.config import AttentionConfig
+from xstage_tune.families.attention_a2a.defaults import default_attention_config, known_tiles
 
 if TYPE_CHECKING:
     from cuda.core import Device, Stream
 
     from xstage_tune.cuda.attention_kernel import AttentionA2A
     from xstage_tune.cuda.attention_shape import AttentionShape
+
+_LOG = logging.getLogger(__name__)
 
 
 def import_torch() -> Any:
@@ -43,13 +48,40 @@ def current_gpu() -> Device:
     return gpu
 
 
-def build_kernel(shape: AttentionShape, config: AttentionConfig, softmax_scale: float | None) -> AttentionA2A:
-    """A variant compiled and loaded on torch's current GPU, with epochs of its own.
+@cache
+def kernel_for(
+    device: int,
+    shape: AttentionShape,
+    config: AttentionConfig | None,
+    softmax_scale: float | None,
+) -> AttentionA2A:
+    """A variant compiled and loaded on torch's current GPU ``device``: once, since CUDA graphs may hold it.
+
+    Args:
+        config: None for the default, or where this compiler makes no usable kernel of it the first of the
+            known tiles of which it does; that is logged.
 
     Raises:
-        UsageError: the kernel has no such variant, or it is not usable.
+        UsageError: the kernel has no such variant, it is not usable, or a graph is being captured.
         DeviceError: the GPU is no Hopper, or there is no compiler.
     """
     from xstage_tune.cuda.attention_kernel import AttentionA2A
+    from xstage_tune.cuda.compiler import UnusableKernelError
 
-    return AttentionA2A(current_gpu(), shape, config, softmax_scale=softmax_scale)
+    torch = import_torch()
+    if torch.cuda.is_current_stream_capturing():
+        raise UsageError(
+            "this shape and config are not compiled yet, and a graph is being captured",
+            "call attention_a2a once before the capture",
+        )
+    if config is not None:
+        return AttentionA2A(current_gpu(), shape, config, softmax_scale=softmax_scale)
+    sms = torch.cuda.get_device_properties(device).multi_processor_count
+    chosen = default_attention_config(shape.tokens, shape.heads, sms)
+    for tile in (chosen, *known_tiles()):
+        try:
+            return AttentionA2A(current_gpu(), shape, tile, softmax_scale=softmax_scale)
+        except UnusableKernelError as error:
+            _LOG.warning("%s; the next known tile takes its place", error.message)
+            unusable = error
+    raise unusable

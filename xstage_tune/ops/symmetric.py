@@ -10,7 +10,7 @@ from xstage_tune.ops.collective import ProcessGroup, collectively
 from xstage_tune.ops.runtime import import_torch
 
 if TYPE_CHECKING:
-    from xstage_tune.cuda.attention_shape import AttentionShape
+    from xstage_tune.cuda.attention_shape import Destinations
 
 _BUFFERS = 2
 _WORD_BYTES = 4
@@ -19,33 +19,36 @@ _WORD_BYTES = 4
 class SymmetricBuffers:
     """Of every rank two output buffers and a zeroed word for every sender, in memory that all ranks address.
 
-    Laid out alike on all ranks, also on those that own fewer tokens: the buffers, then the words. All ranks
-    of the group make them at once, on torch's current GPU.
+    Laid out alike on all ranks, also on those that own fewer tokens: the buffers, then the words. Tensors of
+    any shape take turns at them. All ranks of the group make them at once, on torch's current GPU.
+
+    Args:
+        buffer_bytes: of one buffer, a multiple of 16.
 
     Raises:
         DeviceError: torch has no symmetric memory, a GPU lacks memory, or it cannot address another's.
     """
 
-    def __init__(self, group: ProcessGroup, shape: AttentionShape) -> None:
+    def __init__(self, group: ProcessGroup, buffer_bytes: int) -> None:
         from xstage_tune.cuda.attention_shape import Destinations
 
-        self._shape = shape
-        self._buffer_bytes = shape.buffer_bytes(0)
+        self._ranks, self._rank = group.size(), group.rank()
+        self.buffer_bytes = buffer_bytes
         collectively(group, self._allocate)
         # torch may place a tensor anywhere in the memory that it maps, at another place on every rank.
         offsets = collectively(group, lambda: self._map(group))
         starts = [base + offset for base, offset in zip(self._mapping.buffer_ptrs, offsets, strict=True)]
-        my_word = _BUFFERS * self._buffer_bytes + shape.rank * _WORD_BYTES
+        my_word = _BUFFERS * buffer_bytes + self._rank * _WORD_BYTES
         #: Both buffers of every rank, and this sender's word there.
-        self.destinations = Destinations(
+        self.destinations: Destinations = Destinations(
             buffers=tuple(starts),
-            epoch_bytes=self._buffer_bytes,
+            epoch_bytes=buffer_bytes,
             signals=tuple(start + my_word for start in starts),
         )
 
     def _allocate(self) -> None:
         torch = import_torch()
-        nbytes = _BUFFERS * self._buffer_bytes + self._shape.ranks * _WORD_BYTES
+        nbytes = _BUFFERS * self.buffer_bytes + self._ranks * _WORD_BYTES
         device = torch.device("cuda", torch.cuda.current_device())
         try:
             #: ``[nbytes]`` of uint8.
@@ -70,20 +73,17 @@ class SymmetricBuffers:
         bases = self._mapping.buffer_ptrs
         if 0 in bases:
             raise DeviceError(f"the memory of rank {bases.index(0)} cannot be addressed from here", hint)
-        return int(self._memory.data_ptr() - bases[self._shape.rank])
+        return int(self._memory.data_ptr() - bases[self._rank])
 
     @property
     def words(self) -> int:
         """Address of this rank's ``uint32[ranks]``, one of every sender."""
-        return int(self._memory.data_ptr()) + _BUFFERS * self._buffer_bytes
+        return self.address + _BUFFERS * self.buffer_bytes
 
-    def tokens(self, epoch: int) -> Any:
-        """A view of what ``epoch``, from 1 on, brings this rank: ``[rows, ranks * heads, head_dim]`` bf16."""
-        shape = self._shape
-        start = (epoch - 1) % _BUFFERS * self._buffer_bytes
-        rows = shape.rows_of(shape.rank)
-        buffer = self._memory[start : start + shape.buffer_bytes(shape.rank)].view(import_torch().bfloat16)
-        return buffer.reshape(rows, shape.ranks * shape.heads, shape.head_dim)
+    @property
+    def address(self) -> int:
+        """Of this rank's first buffer; the second follows it."""
+        return int(self._memory.data_ptr())
 
 
 def _symmetric_memory() -> Any:

@@ -98,6 +98,7 @@ struct Thread {
     std::function<bool()> runnable;  // empty: always
     unsigned long long deadline = kNever;  // of the clock, if it waits for that
     bool finished = false;
+    bool strayed = false;  // may be ahead of its warp or behind, until the warp meets
     std::vector<Group> products;  // committed, oldest first
     Group open_products;
     std::vector<Group> copies;
@@ -116,6 +117,7 @@ struct Cta {
     std::vector<std::unique_ptr<Thread>> threads;
     std::vector<Warp> warps;
     std::array<Rendezvous, 16> barriers;
+    unsigned refusals = 0;  // in a vote of all threads
     std::vector<TaskPointer> engine;  // copies under way
     std::mt19937 random;
     unsigned long long clock = 0;
@@ -202,7 +204,17 @@ inline void rendezvous(Rendezvous& meeting, unsigned expected) {
 
 inline Warp& warp() { return cta().warps[threadIdx.x / kWarp]; }
 
-inline void meet_warp() { rendezvous(warp().meeting, kWarp); }
+inline void meet_warp() {
+    rendezvous(warp().meeting, kWarp);
+    cta().current->strayed = false;
+}
+
+// What is `.aligned` asks for all lanes of a warp at once.
+inline void require_aligned_warp() {
+    if (cta().current->strayed) {
+        fail("an aligned instruction behind lanes' own branches, where the warp has not met");
+    }
+}
 
 inline unsigned exchange(unsigned value, unsigned from_lane) {
     warp().exchanged[threadIdx.x % kWarp] = value;
@@ -380,6 +392,28 @@ inline bool run_ctas(unsigned first, unsigned count, unsigned grid, unsigned thr
 }  // namespace emulator
 
 inline void __syncthreads() { emulator::rendezvous(emulator::cta().barriers[0], emulator::cta().threads.size()); }
+inline int __syncthreads_and(int agrees) {
+    emulator::cta().refusals += agrees == 0;
+    __syncthreads();
+    const int all = emulator::cta().refusals == 0;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        emulator::cta().refusals = 0;
+    }
+    __syncthreads();
+    return all;
+}
+inline unsigned __ballot_sync(unsigned, int agrees) {
+    unsigned votes = 0;
+    emulator::warp().exchanged[threadIdx.x % emulator::kWarp] = agrees != 0;
+    emulator::meet_warp();
+    for (unsigned lane = 0; lane < emulator::kWarp; ++lane) {
+        votes |= emulator::warp().exchanged[lane] << lane;
+    }
+    emulator::meet_warp();
+    return votes;
+}
+inline int __ffs(int value) { return __builtin_ffs(value); }
 inline void __syncwarp() {
     emulator::meet_warp();
     emulator::dawdle();

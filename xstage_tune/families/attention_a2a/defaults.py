@@ -61,6 +61,11 @@ def default_attention_config(
     return _config(*(_WIDE if wide else _SQUARE), "alias-v", "rotated", store_flavour)
 
 
+def known_tiles() -> tuple[AttentionConfig, ...]:
+    """What stands in for a default that a compiler makes no usable kernel of: ever fewer registers."""
+    return tuple(_config(_SQUARE[0], rows, "alias-v", "rotated", "st.v4") for rows in (128, 96, 64))
+
+
 def flash_attention_3(platform: PlatformProfile) -> AttentionConfig:
     """Its tile in its order: heads in turn, each from token 0."""
     return _config(*_WIDE, "alias-v", "sequential", preferred_flavour(platform))

@@ -6,7 +6,10 @@
 
 namespace xstage {
 
-inline void store_v4(void* address, uint4 value) { std::memcpy(address, &value, 16); }
+inline void store_v4(void* address, uint4 value) {
+    emulator::cta().current->strayed = true;  // which lanes store depends on the lane
+    std::memcpy(address, &value, 16);
+}
 inline u32 round_trip_behind_stores(void* word, u32 value) { return *static_cast<u32*>(word) = value; }
 inline void fence_shared_for_bulk() {}
 

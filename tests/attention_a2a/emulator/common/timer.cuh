@@ -18,6 +18,7 @@ struct ClockPair {
 inline ClockPair read_clock_pair() { return {global_timer_ns(), sm_clock()}; }
 
 inline void spin_until_cycle(u64 deadline) {
+    emulator::cta().current->strayed = true;  // each lane reads the clock by itself
     emulator::wait_until_clock(deadline);
 }
 

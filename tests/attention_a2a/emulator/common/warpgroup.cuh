@@ -17,12 +17,17 @@ inline void claim_registers() {}
 inline u32 warp_uniform(u32 value) { return emulator::exchange(value, 0); }
 
 inline void named_barrier_sync(u32 barrier, u32 threads) {
+    emulator::require_aligned_warp();
     emulator::rendezvous(emulator::cta().barriers[barrier], threads);
 }
 
-inline void named_barrier_arrive(u32 barrier, u32 threads) { emulator::cta().barriers[barrier].arrive(threads); }
+inline void named_barrier_arrive(u32 barrier, u32 threads) {
+    emulator::require_aligned_warp();
+    emulator::cta().barriers[barrier].arrive(threads);
+}
 
 inline void store_matrices(u32 row_address, const u32 (&matrices)[4]) {
+    emulator::require_aligned_warp();
     const u32 lane = threadIdx.x % 32;
     for (u32 i = 0; i < 4; ++i) {
         const u32 row = emulator::exchange(row_address, i * 8 + lane / 4);
