@@ -222,6 +222,7 @@ def _search_one(
     take_over: bool,
 ) -> SearchResult:
     from xstage_tune.base.progress import phase
+    from xstage_tune.families.binding import family_of
     from xstage_tune.report.progress import SweepProgress
     from xstage_tune.search.driver import run_search
     from xstage_tune.search.journal import begin_study, resume_study
@@ -230,10 +231,16 @@ def _search_one(
     from xstage_tune.simulator.launch_size import require_simulable
 
     require_sampler(request.sampler)
+    family = family_of(request.workload)
+    if request.objective not in family.objectives:
+        raise UsageError(
+            f"--objective {request.objective}: nobody tells it of '{request.workload.name}'",
+            f"leave it out, or give {' or '.join(family.objectives)}",
+        )
     with SweepProgress("searching") as progress:
         with phase("listing the configs"):
             space = build_space(request.workload, request.platform)
-            if space.family.simulated:
+            if family.simulated:
                 require_simulable(space.configs, request.workload, request.platform)
         if study is None:
             journal = begin_study(store, request, space, device.identity)

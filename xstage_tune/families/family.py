@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Generic, Literal, NamedTuple, TypeVar, get_args, get_origin
 
 from xstage_tune.base.errors import UsageError
+from xstage_tune.base.limits import Objective
 from xstage_tune.base.number_format import counted, percent
 from xstage_tune.base.profile_templates import checked_template
 from xstage_tune.families.advice import Action
@@ -316,6 +317,8 @@ class Family(ABC, Generic[WorkloadT, ConfigT]):
     placements: ClassVar[tuple[str, ...]] = ("even",)
     #: What of a config an emulation sweeps, beside keys of the workload.
     knobs: ClassVar[Mapping[str, Knob]] = {}
+    #: What a search of its configs can make small.
+    objectives: ClassVar[tuple[Objective, ...]] = get_args(Objective)
     #: Whether a simulator can run its launches.
     simulated: ClassVar[bool] = True
     #: Mainloops whose time ``--tile-ns`` gives, all or none of them: of l1, l2 and q.

@@ -24,6 +24,7 @@ class OwnFamily(Family[OwnSpace, OwnConfig]):
     config_kind = "own"
     workload_model = OwnSpace
     config_model = OwnConfig
+    objectives = ("latency",)
     simulated = False
     template_heading = "The space of a kernel of your own, for xstage-tune."
 
