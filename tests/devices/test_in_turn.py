@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from xstage_tune.launches.in_turn import LEVEL, Interval, ratio_of, ratio_of_ratios
+from xstage_tune.launches.in_turn import LEVEL, Interval, difference_ns, ratio_of, ratio_of_ratios
 
 TRIES = 600
 
@@ -52,3 +52,7 @@ def test_a_measurement_ends_when_it_tells_which_is_less_or_that_neither_is(
     low: float, high: float, settled: bool
 ) -> None:
     assert Interval(low, (low + high) / 2, high).settles(0.005) is settled
+
+
+def test_a_difference_of_turns_is_not_that_of_one_which_another_process_interrupted() -> None:
+    assert difference_ns([100.0, 101.0, 5000.0], [90.0, 90.0, 91.0]) == 11.0

@@ -97,7 +97,7 @@ class AttentionBench:
         drawn = self._pool.inputs(inputs)
         self._buffers.write_inputs(drawn)
         expected = None if trusted is None else self._output_of(trusted)
-        self._buffers.poison_ranks()
+        self._buffers.poison_heads()
         output = self._output_of(kernel)
         tokens = sampled_tokens(self._workload.tokens, self._workload.degree, inputs)
 

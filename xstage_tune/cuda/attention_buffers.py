@@ -103,6 +103,15 @@ class AttentionBuffers:
             self._poison(memory, self._owner if self._paths[rank] == "peer" else self._gpu.device)
         self._poison(self._received, self._gpu.device)
 
+    def poison_heads(self) -> None:
+        """Fill what :meth:`read_ranks` reads of the ranks' outputs: of the host's memory a small part."""
+        for rank, memory in enumerate(self._ranks):
+            if isinstance(memory, PinnedMemory):
+                rows = self._shape.rows_of(rank)
+                _rows(memory, rows, self._shape.token_bytes)[:, : self._head_bytes // 2] = POISON_BITS
+            else:
+                self._poison(memory, self._owner if self._paths[rank] == "peer" else self._gpu.device)
+
     def poison_output(self) -> None:
         """Fill the attention's own output with :data:`POISON_BITS`."""
         self._poison(self._output, self._gpu.device)
@@ -121,7 +130,6 @@ class AttentionBuffers:
         """
         shape = self._shape
         bits = np.empty((shape.tokens, shape.heads, shape.head_dim), np.uint16)
-        own_bytes = shape.heads * shape.row_bytes
         for rank, memory in enumerate(self._ranks):
             if not shape.rows_of(rank):
                 continue
@@ -129,7 +137,7 @@ class AttentionBuffers:
             rows = bits[first : first + shape.rows_of(rank)].reshape(shape.rows_of(rank), -1)
             permuted = rank == shape.rank and self._own_is_local
             contiguous = received and not permuted
-            self._read_rows(memory, rows, own_bytes if contiguous else shape.token_bytes)
+            self._read_rows(memory, rows, self._head_bytes if contiguous else shape.token_bytes)
         return bits
 
     def close(self) -> None:
@@ -141,8 +149,12 @@ class AttentionBuffers:
         if isinstance(memory, GpuMemory):
             memory.read_rows_into(rows, pitch_bytes, self._gpu.stream)
             return
-        every: NDArray[np.uint16] = memory.bytes.view(np.uint16)[: len(rows) * pitch_bytes // 2]
-        rows[:] = every.reshape(len(rows), -1)[:, : rows.shape[1]]
+        rows[:] = _rows(memory, len(rows), pitch_bytes)[:, : rows.shape[1]]
+
+    @property
+    def _head_bytes(self) -> int:
+        """This rank's heads of a token."""
+        return self._shape.heads * self._shape.row_bytes
 
     @property
     def _own_is_local(self) -> bool:
@@ -196,6 +208,12 @@ class AttentionBuffers:
             )
         if of_path["host"]:
             require_bytes("attention", "pinned host memory", of_path["host"], free_host_bytes())
+
+
+def _rows(memory: PinnedMemory, rows: int, pitch_bytes: int) -> NDArray[np.uint16]:
+    """``[rows, pitch]`` elements of 2 bytes."""
+    every: NDArray[np.uint16] = memory.bytes.view(np.uint16)[: rows * pitch_bytes // 2]
+    return every.reshape(rows, pitch_bytes // 2)
 
 
 def _in_order(inputs: Inputs) -> tuple[Bits, Bits, Bits]:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from statistics import fmean
 from typing import Any
 
 from xstage_tune.cuda.fused_kernel import FusedKernel, KernelBench, PreparedKernel
@@ -15,7 +14,7 @@ from xstage_tune.cuda.sources import installed_sha256
 from xstage_tune.families.config import KernelConfig
 from xstage_tune.families.kernel_launch import KERNELS, KernelLaunch, KernelRun
 from xstage_tune.launches.device import GpuState, Outcome
-from xstage_tune.launches.in_turn import ratio_of
+from xstage_tune.launches.in_turn import difference_ns, ratio_of
 
 #: A sample is a turn of graphs that last some milliseconds each. So many are taken before the first look at
 #: their ratio, and between looks; and so many at most.
@@ -95,9 +94,8 @@ class CudaKernels:
         trusted = other.kernel if other is not None and other is not own else None
         compare = bench.launch_on(own.kernel, launch.inputs, trusted)
         turns = _Turns(self._gpu, [own, *([] if other is None else [other])])
-        turns.settle()  # while the host compares
-        compare()
-        latency_ns, against_ns = turns.sampled(launch)
+        turns.settle()
+        latency_ns, against_ns = turns.sampled(launch, compare)
         cold_ns = cold_times_ns(
             self._gpu.stream, own.kernel.queue, self._empty_l2, _COLD_ROUNDS, own.timeout_s(_COLD_ROUNDS)
         )
@@ -122,7 +120,7 @@ class CudaKernels:
             both.settle()
             fused_ns, local_ns = both.sample(_EXPOSED_SAMPLES)
             turns.busy_ns += both.busy_ns
-            return fmean(fused_ns) - fmean(local_ns)
+            return difference_ns(fused_ns, local_ns)
         finally:
             local.close()
 
@@ -195,20 +193,33 @@ class _Turns:
         self._graphs.settle(_SETTLING_NS)
         self.busy_ns += max(_SETTLING_NS, self._graphs.turn_ns)
 
-    def sampled(self, launch: KernelLaunch) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        """Samples of a launch, and of what it is timed against: none where it is alone."""
+    def sampled(
+        self, launch: KernelLaunch, meanwhile: Callable[[], None]
+    ) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """Samples of a launch, and of what it is timed against: none where it is alone.
+
+        Args:
+            meanwhile: work of the host, while the GPU runs the first of them; what it raises ends the launch.
+        """
         least = max(launch.repeats, _LEAST_SAMPLES)
-        own_ns, other_ns = self.sample(least)
+        own_ns, other_ns = self.sample(least, meanwhile)
         if launch.tolerance is not None and self._count > 1:
             while len(own_ns) < _MOST_SAMPLES and not ratio_of(own_ns, other_ns).settles(launch.tolerance):
                 more = self.sample(_LEAST_SAMPLES)
                 own_ns, other_ns = own_ns + more[0], other_ns + more[1]
         return own_ns, other_ns
 
-    def sample(self, turns: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    def sample(
+        self, turns: int, meanwhile: Callable[[], None] = lambda: None
+    ) -> tuple[tuple[float, ...], tuple[float, ...]]:
         """So many samples of both."""
+
+        def look() -> None:
+            self._look()
+            meanwhile()
+
         timeout_s = _START_TIMEOUT_S + _SLOWER * turns * self._graphs.turn_ns / 1e9
-        sampled = self._graphs.samples_ns(turns, timeout_s, self._look)
+        sampled = self._graphs.samples_ns(turns, timeout_s, look)
         self.busy_ns += turns * self._graphs.turn_ns
         return sampled[0], sampled[1] if len(sampled) > 1 else ()
 

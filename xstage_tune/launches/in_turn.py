@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import exp, inf, log, sqrt
-from statistics import fmean, stdev
+from statistics import fmean, median, stdev
 
 #: Of intervals. They are looked at after every few samples, which a level of 95% would not bear.
 LEVEL = 0.99
@@ -35,6 +35,14 @@ def ratio_of(own_ns: Sequence[float], other_ns: Sequence[float]) -> Interval:
         own_ns, other_ns: ``[n]`` each, n > 0; the i-th ones were taken one behind the other.
     """
     return _interval([log(own / other) for own, other in zip(own_ns, other_ns, strict=True)])
+
+
+def difference_ns(own_ns: Sequence[float], other_ns: Sequence[float]) -> float:
+    """By how much a time is longer than another, of samples taken in turn: median of each pair's difference.
+
+    Of the means one sample would decide in which another process had the GPU for some milliseconds.
+    """
+    return median(own - other for own, other in zip(own_ns, other_ns, strict=True))
 
 
 def ratio_of_ratios(first: Sequence[float], second: Sequence[float]) -> Interval:
