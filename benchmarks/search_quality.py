@@ -18,7 +18,7 @@ An evaluation is of a config that was not evaluated before. Its time is what the
 was recorded. A run that does not get near the optimum counts as one more than the budget.
 
 The score is that of the field, the mean over the evaluations of the budget of how far the best config found
-is on the way from what random search expects then to the optimum: 1 is to know the optimum at once, 0 is random.
+is on the way from what random search expects then to the optimum: 1 knows the optimum at once, 0 is random.
 Its budget is what random search needs for 95% of the way from the median of the space to the optimum.
 """
 
@@ -71,7 +71,7 @@ SPACES = {"4096x3": (4096, 24), "8192x3": (8192, 24), "8192x4": (8192, 32), "163
 BUDGET = 100
 NEAR = (0.05, 0.01)
 #: A sampler that goes on proposing what is infeasible or known is given up.
-ASKS_PER_EVALUATION = 6
+ASKS_PER_EVALUATION = 4
 CUTOFF = 0.95
 #: Kernel Tuner's strategies that need no other package; some end on their own.
 KERNEL_TUNER = (
@@ -211,8 +211,8 @@ def exported(name: str) -> dict[str, Any]:
         command = [sys.executable, "-m", "xstage_tune"]
         subprocess.run(
             [*command, "search", "--workload", WORKLOAD, "--set", f"tokens={tokens}",
-             "--set", f"heads={heads}", "--platform", PLATFORM, "--device", f"replay:h200-host-fa-{name}", "--sampler", "exhaustive",
-             "--store", str(store)],
+             "--set", f"heads={heads}", "--platform", PLATFORM,
+             "--device", f"replay:h200-host-fa-{name}", "--sampler", "exhaustive", "--store", str(store)],
             check=True, capture_output=True,
         )  # fmt: skip
         subprocess.run(
@@ -326,6 +326,11 @@ def score(of: Recorded, runs: Sequence[dict[str, Any]]) -> float:
     return float(ahead.mean())
 
 
+def read(files: Sequence[Path]) -> list[dict[str, Any]]:
+    """Runs of files, one a line."""
+    return [json.loads(line) for file in files for line in file.read_text().splitlines()]
+
+
 def show(runs: Sequence[dict[str, Any]]) -> None:
     """Print the tables."""
     print("evaluations, and seconds of the GPU, until near the optimum: median / nine runs of ten")
@@ -369,20 +374,21 @@ def main() -> None:
     commands.add_parser("show").add_argument("files", type=Path, nargs="+")
     arguments = parser.parse_args()
     if arguments.command == "show":
-        show([run for file in arguments.files for run in json.loads(file.read_text())["runs"]])
+        show(read(arguments.files))
         return
     searches = [one for one in arguments.searches if one != "GP" or importlib.util.find_spec("torch")]
     jobs = [
         (space, search, seed)
+        for seed in range(arguments.seeds)
         for space in arguments.spaces
         for search in searches
-        for seed in range(arguments.seeds)
     ]
-    with ProcessPoolExecutor(arguments.jobs) as pool:
-        runs = list(pool.map(run_one, jobs, chunksize=5))
-    lines = ",\n".join(json.dumps(run) for run in runs)
-    arguments.output.write_text(f'{{"runs": [\n{lines}\n]}}\n')
-    show(runs)
+    # A run a line, as they come: a campaign that is stopped has those that were over.
+    with ProcessPoolExecutor(arguments.jobs) as pool, arguments.output.open("w") as output:
+        for run in pool.map(run_one, jobs):
+            output.write(json.dumps(run) + "\n")
+            output.flush()
+    show(read([arguments.output]))
 
 
 if __name__ == "__main__":
