@@ -13,6 +13,7 @@ from tests.search.cases import drained, small_space
 from xstage_tune.families.attention_a2a.config import TileOrder
 from xstage_tune.families.megamoe.config import Schedule
 from xstage_tune.families.workload import Workload
+from xstage_tune.families.workload_files import load_workload
 from xstage_tune.platforms.loader import load_platform
 from xstage_tune.platforms.schema import PlatformProfile
 from xstage_tune.search.ranking import rank_configs
@@ -42,6 +43,29 @@ def test_expected_times_order_the_simulated_ones(workload: Workload, platform: P
     measured = [device.run_kernel(workload, config, 1).latency_ns[0] for config in chosen]
     expected = rank_configs(chosen, workload, platform, "latency").predicted_ns
     assert spearmanr(measured, expected).statistic > 0.9
+
+
+@pytest.mark.parametrize(
+    ("block_m", "block_n", "schedule"),
+    [
+        (96, 128, Schedule(kind="wave", experts_per_wave=2)),
+        (64, 64, Schedule(kind="interleaved", lead_rows=3)),
+        (64, 64, Schedule(kind="interleaved", lead_rows=2)),
+        (128, 64, Schedule(kind="alternating")),
+    ],
+    ids=lambda value: getattr(value, "label", None),
+)
+def test_a_launch_that_the_path_limits_is_expected_to_take_the_drain_and_what_it_waits_for(
+    block_m: int, block_n: int, schedule: Schedule
+) -> None:
+    """Combine of this layer drains for 1.7 ms, behind mainloops of 0.4 to 0.6 ms."""
+    layer = load_workload("megamoe/deepseek-v4-flash", ["tokens_per_rank=2048"])
+    config = megamoe_config(
+        block_m=block_m, block_n=block_n, pipeline_stages=6, staging_depth=1, schedule=schedule
+    )
+    simulated_ns = SimulatedKernels(H200).run_kernel(layer, config).latency_ns[0]
+    ranking = rank_configs([config], layer, H200, "latency")
+    assert 0.8 < ranking.predicted_ns[0] / simulated_ns < 1.25
 
 
 @pytest.mark.parametrize("order", get_args(TileOrder))

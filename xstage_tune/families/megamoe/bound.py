@@ -194,7 +194,7 @@ class BoundMegaMoe(BoundFamily[MoeWorkload, MegaMoeConfig]):
                 load = moe_load(config, self.workload, self.platform)
                 loads[tile] = load, moe_floors(load)
             load, floors = loads[tile]
-            shared = (load.slots, load.linear1, load.linear2, load.capacity_bytes)
+            shared = (load.slots, load.linear1, load.linear2, load.capacity_bytes, load.load_cover_ns)
             key = (config.schedule, config.block_m, *shared)
             if key not in predictions:
                 predictions[key] = predict_moe(load, config.schedule)

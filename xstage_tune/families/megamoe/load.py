@@ -6,6 +6,7 @@ mainloop at least as long as its operands' way from L2 allows.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -25,6 +26,7 @@ from xstage_tune.model import locality
 from xstage_tune.model.burst_gap import drain_ns
 from xstage_tune.platforms.latencies import Latencies, latencies_of
 from xstage_tune.platforms.queries import capacity_bytes, issue_ns
+from xstage_tune.platforms.rooms import tells_shared_room
 from xstage_tune.platforms.schema import PlatformProfile
 
 Floats = NDArray[np.float64]
@@ -66,6 +68,8 @@ class MoeLoad:
         capacity_bytes: Q at this many producers.
         memory_bytes_per_s: of the GPU.
         latencies: of the platform.
+        load_cover_ns: how long a mainloop goes on while its loads wait behind its SM's stores; infinity where
+            the platform does not tell that they do.
     """
 
     rows: Ints
@@ -78,6 +82,7 @@ class MoeLoad:
     capacity_bytes: float
     memory_bytes_per_s: float
     latencies: Latencies
+    load_cover_ns: float = math.inf
 
     @property
     def total_rows(self) -> int:
@@ -179,18 +184,22 @@ def moe_load(config: MegaMoeConfig, workload: MoeWorkload, platform: PlatformPro
         )
 
     tiles1, tiles2 = linear_tiles(config, workload, architecture)
+    linear1 = layer(tiles1, workload.linear1_shape[1], stores1_ns)
+    waits = tells_shared_room(platform, config.store_flavour)
+    loaded_ahead = config.pipeline_stages * config.block_k / workload.hidden
     return MoeLoad(
         rows=-(-tokens // config.block_m),
         sms=sms // architecture.cta_group * architecture.cta_group,
         # A tile needs tensor memory from its begin, but an output buffer only once it is computed.
         slots=config.staging_depth if architecture.tensor_memory else config.staging_depth + 1,
-        linear1=layer(tiles1, workload.linear1_shape[1], stores1_ns),
+        linear1=linear1,
         linear2=layer(tiles2, workload.linear2_shape[1], stores2_ns),
         remote_bytes=float(combine @ counts) * fraction * tiles2.extent,
         drain_bytes_per_s=platform.drain.bytes_per_s,
         capacity_bytes=float(capacity_bytes(platform, config.store_flavour, sms)),
         memory_bytes_per_s=compute_of(platform).memory_bytes_per_s,
         latencies=latencies_of(platform),
+        load_cover_ns=loaded_ahead * linear1.mean_ns if waits else math.inf,
     )
 
 
