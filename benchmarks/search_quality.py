@@ -71,7 +71,7 @@ SPACES = {"4096x3": (4096, 24), "8192x3": (8192, 24), "8192x4": (8192, 32), "163
 BUDGET = 100
 NEAR = (0.05, 0.01)
 #: A sampler that goes on proposing what is infeasible or known is given up.
-ASKS_PER_EVALUATION = 4
+ASKS_PER_EVALUATION = 20
 CUTOFF = 0.95
 #: Kernel Tuner's strategies that need no other package; some end on their own.
 KERNEL_TUNER = (
