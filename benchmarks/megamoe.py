@@ -1,13 +1,12 @@
-"""The fused MoE kernel on this GPU, in bf16: its rate beside cuBLAS's, and its schedules where stores leave.
+"""The fused MoE kernel on this GPU: its rate beside others', and its schedules where stores leave.
 
-    python benchmarks/megamoe.py rates -o FILE.json
+    python benchmarks/megamoe.py rates [--precision w8a8] -o FILE.json
     python benchmarks/megamoe.py schedules [--path host] -o FILE.json
     python benchmarks/megamoe.py leads [--path host] -o FILE.json
     python benchmarks/megamoe.py predict FILE.json
 
-``rates``: one rank that keeps all it computes, balanced routing, EP 8's local experts. The products of both
-Linears are cuBLAS's two of as many rows with one expert's weights (``dense``), two for each expert, and
-torch's grouped ones. All run in turn, in graphs of some milliseconds, at the clocks of all of them.
+``rates``: one rank that keeps all it computes, balanced routing, EP 8's local experts; beside it what
+``megamoe_yardsticks.py`` has. All run in turn, in graphs of some milliseconds, at the clocks of all of them.
 
 ``schedules``: the rank that receives most of EP 8, whose rows leave in part; every schedule with its usual
 parameter, in turn. ``leads``: one of these cases with many a lead D. ``predict`` puts the simulator's times
@@ -20,15 +19,16 @@ import argparse
 import json
 import time
 from collections.abc import Callable, Iterator
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
+
+from megamoe_yardsticks import bf16_products, w8a8_products
 
 from xstage_tune.base.fabric import StorePath
 from xstage_tune.families.binding import bind
 from xstage_tune.families.megamoe.config import MegaMoeConfig, Schedule, ScheduleKind
 from xstage_tune.families.megamoe.defaults import schedule_of_kind
-from xstage_tune.families.megamoe.workload import MoeWorkload
+from xstage_tune.families.megamoe.workload import MoeWorkload, Precision
 from xstage_tune.families.workload_files import load_workload
 from xstage_tune.platforms.loader import load_platform
 
@@ -55,25 +55,26 @@ LEADS = (1, 2, 4, 6, 8, 10, 12, 16, 24, 32, 48)
 TILE: dict[str, Any] = {
     "block_m": 128,
     "block_n": 256,
-    "block_k": 64,
     "pipeline_stages": 3,
     "staging_depth": 1,
     "store_flavour": "st.v4",
     "epilogue_warps": 8,
 }
+#: Elements of 128 bytes.
+BLOCK_K: dict[Precision, int] = {"bf16": 64, "w8a8": 128}
 PLATFORM = "h200-host"
 SETTLING_S, TURNS, GRAPH_S = 0.25, 8, 6e-3
 TIMEOUT_S = 60.0
 
 
-def config(schedule: Schedule) -> MegaMoeConfig:
+def config(schedule: Schedule, precision: Precision) -> MegaMoeConfig:
     """The kernel's widest tile under a schedule."""
-    return MegaMoeConfig(**TILE, schedule=schedule)
+    return MegaMoeConfig(**TILE, block_k=BLOCK_K[precision], schedule=schedule)
 
 
-def layer(name: str, tokens: int, *more: str) -> MoeWorkload:
-    """A layer in bf16."""
-    keys = ["precision=bf16", f"tokens_per_rank={tokens}", *more]
+def layer(name: str, tokens: int, *more: str, precision: Precision = "bf16") -> MoeWorkload:
+    """A layer."""
+    keys = [f"precision={precision}", f"tokens_per_rank={tokens}", *more]
     found = load_workload(f"megamoe/{name}", keys)
     assert isinstance(found, MoeWorkload)
     return found
@@ -89,8 +90,9 @@ def case_layer(case: tuple[Any, ...]) -> MoeWorkload:
 def schedules(workload: MoeWorkload) -> dict[str, MegaMoeConfig]:
     """Every kind with its usual parameter, by its label."""
     platform = load_platform(PLATFORM)
-    plain = config(Schedule(kind="alternating"))
-    made = (config(schedule_of_kind(kind, plain, workload, platform)) for kind in KINDS)
+    precision = workload.precision
+    plain = config(Schedule(kind="alternating"), precision)
+    made = (config(schedule_of_kind(kind, plain, workload, platform), precision) for kind in KINDS)
     return {one.schedule.label: one for one in made}
 
 
@@ -126,7 +128,8 @@ class Bench:
         synchronize(stream, TIMEOUT_S, "the MoE kernel")
         kernel.require_finished(stream)
         if len(self._kernels) == 1:
-            wrong = complaint(buffers.received(), buffers.rows, buffers.sample(one.block_m), None)
+            samples, precision = buffers.sample(one.block_m), self.shape.precision
+            wrong = complaint(buffers.received(), buffers.rows, samples, None, precision)
             if wrong:
                 raise SystemExit(f"{one.label}: {wrong}")
 
@@ -188,49 +191,28 @@ class Bench:
         return graph, launches
 
 
-def vendor_products(bench: Bench) -> dict[str, Callable[[], None]]:
-    """Both Linears' products by the vendor's library."""
-    torch, shape = bench.torch, bench.shape
-
-    def normal(*size: int) -> Any:
-        return torch.randn(size, device="cuda", dtype=torch.bfloat16)
-
-    rows, ends = shape.rows, torch.tensor(shape.tokens_per_expert, device="cuda").cumsum(0).int()
-    tokens, activations = normal(rows, shape.hidden), normal(rows, shape.intermediate)
-    first = normal(shape.experts, 2 * shape.intermediate, shape.hidden)
-    second = normal(shape.experts, shape.hidden, shape.intermediate)
-    into1, into2 = normal(rows, 2 * shape.intermediate), normal(rows, shape.hidden)
-    bounds = [0, *ends.tolist()]
-
-    def dense() -> None:
-        torch.mm(tokens, first[0].T, out=into1)
-        torch.mm(activations, second[0].T, out=into2)
-
-    def by_expert() -> None:
-        for expert, (begin, end) in enumerate(pairwise(bounds)):
-            torch.mm(tokens[begin:end], first[expert].T, out=into1[begin:end])
-            torch.mm(activations[begin:end], second[expert].T, out=into2[begin:end])
-
-    def grouped() -> None:
-        torch._grouped_mm(tokens, first.transpose(1, 2), offs=ends)
-        torch._grouped_mm(activations, second.transpose(1, 2), offs=ends)
-
-    return {"cuBLAS dense": dense, "cuBLAS by expert": by_expert, "torch grouped": grouped}
-
-
-def measure_rates() -> Iterator[dict[str, Any]]:
+def measure_rates(precision: Precision, without: list[str]) -> Iterator[dict[str, Any]]:
+    others = bf16_products if precision == "bf16" else w8a8_products
     for name, experts in LAYERS.items():
         for tokens in TOKENS:
             one_rank = ["ep_degree=1", f"experts={experts}", "remote_fraction=0"]
-            workload = layer(name, tokens, *one_rank)
+            workload = layer(name, tokens, *one_rank, precision=precision)
             bench = Bench(workload, "local")
             try:
                 fused = {label: bench.queue(one) for label, one in schedules(workload).items()}
-                times_us = bench.times_us(fused | vendor_products(bench))
+                beside = others(bench.shape, workload.top_k)
+                chosen = {name: queue for name, queue in beside.items() if name not in without}
+                times_us = bench.times_us(fused | chosen)
             finally:
                 bench.close()
             rates = {label: bench.shape.flops / us / 1e6 for label, us in times_us.items()}
-            row = {"layer": name, "tokens": tokens, "us": times_us, "tflops": rates}
+            row = {
+                "layer": name,
+                "tokens": tokens,
+                "precision": precision,
+                "us": times_us,
+                "tflops": rates,
+            }
             print(f"{name} {tokens:5}: " + ", ".join(f"{k} {v:.0f}" for k, v in rates.items()), flush=True)
             yield row
 
@@ -242,7 +224,7 @@ def measure_schedules(path: StorePath) -> Iterator[dict[str, Any]]:
 
 def measure_leads(path: StorePath) -> Iterator[dict[str, Any]]:
     leads = (Schedule(kind="interleaved", lead_rows=lead) for lead in LEADS)
-    yield measure_case(LEAD_CASE, {one.label: config(one) for one in leads}, path)
+    yield measure_case(LEAD_CASE, {one.label: config(one, "bf16") for one in leads}, path)
 
 
 def measure_case(case: tuple[Any, ...], configs: dict[str, MegaMoeConfig], path: StorePath) -> dict[str, Any]:
@@ -287,13 +269,15 @@ def main() -> None:
     parser.add_argument("what", choices=("rates", "schedules", "leads", "predict"))
     parser.add_argument("file", nargs="?", type=Path)
     parser.add_argument("--path", default="host")
+    parser.add_argument("--precision", choices=tuple(BLOCK_K), default="bf16", help="of rates")
+    parser.add_argument("--without", nargs="*", default=[], help="yardsticks to leave out of rates")
     parser.add_argument("-o", "--output", type=Path)
     given = parser.parse_args()
     if given.what == "predict":
         predict(json.loads(given.file.read_text()))
         return
     measured = {
-        "rates": measure_rates,
+        "rates": lambda: measure_rates(given.precision, given.without),
         "schedules": lambda: measure_schedules(given.path),
         "leads": lambda: measure_leads(given.path),
     }[given.what]()

@@ -53,6 +53,7 @@ struct LaunchState {
 static_assert(sizeof(LaunchState) == 16);
 
 struct MoeArguments {
+    // Elements are of the layer's format. With e4m3 come scales in fp32, without it they are null; a block is of 128.
     TensorMap tokens;        // [pool rows, hidden]: a box is the rows of a tile
     TensorMap weights1;      // [experts, 2, intermediate, hidden], gate then up: a box is half a tile of either
     TensorMap activations;   // [pool rows, intermediate], read by Linear-2
@@ -61,11 +62,16 @@ struct MoeArguments {
     SchedulerParameters scheduler;
     char* destination[kMaxRanks];  // rank's buffer, [tokens, top_k, hidden] bf16
     u32* signal[kMaxRanks];        // rank's word for this sender: launches whose rows have arrived; or null
-    const char* origin[kMaxRanks];  // rank's tokens, [tokens, hidden] bf16
+    const char* origin[kMaxRanks];  // rank's tokens, [tokens, hidden]
+    const char* origin_scales[kMaxRanks];  // theirs, [tokens, blocks of hidden, up to a multiple of 4]
     const u32* ready[kMaxRanks];    // rank's word: launches whose tokens are there
     const Pull* pulls;             // [pull_count] in the order of the first row of tiles that each has a part in
     const u32* pull_rows;          // of the pool, pull by pull
-    char* pool;                    // [pool rows, hidden] bf16: what `tokens` describes
+    char* pool;                    // [pool rows, hidden]: what `tokens` describes
+    float* token_scales;           // [blocks of hidden, pool rows]
+    float* activation_scales;      // [blocks of intermediate, pool rows], written by Linear-1
+    const float* weight_scales1;   // [experts, 2, blocks of intermediate, blocks of hidden]
+    const float* weight_scales2;   // [experts, blocks of hidden, blocks of intermediate]
     u32* arrivals;                 // [rows] pool rows that have come; zero before and after a launch
     const RowSource* sources;      // [pool rows]
     u32* counters;                 // [rows] Linear-1 tiles stored; zero before and after a launch
@@ -80,8 +86,9 @@ struct MoeArguments {
     u32 pace;  // 64ths of the next mainloop that a part's stores are spread over; 0: all at once
     u32 span_capacity;
     u32 pull_count;
+    u32 pool_rows;
     u32 withheld_row;  // of a test of the deadlines: its Linear-1 is never announced; kNone otherwise
 };
-static_assert(sizeof(MoeArguments) == 1024 + 64);
+static_assert(sizeof(MoeArguments) == 1024 + 192);
 
 }  // namespace xstage::megamoe

@@ -3,7 +3,9 @@
 // A CTA takes every gridDim-th pull. Pulls come in the order of the rows of tiles that they fill, so the first rows
 // are whole first. A token is pulled once, however many of this rank's experts it is routed to, and stored to each of
 // their rows. Pieces of 2 KB pass through shared memory, four of them on their way at a time, which also are four or
-// more of neighbouring rows where rows are shorter. When all of a token is stored, its rows of tiles are told.
+// more of neighbouring rows where rows are shorter. A token's scales are its last piece, which goes number by number to
+// where the pool has them: those of a block of columns together. When all of a token is stored, its rows of tiles are
+// told.
 #pragma once
 
 #include "common/signal.cuh"
@@ -40,20 +42,27 @@ public:
 private:
     struct Place {
         u32 pull;
-        u32 offset;  // in the token's row
+        u32 offset;  // in the token's row; the row's length: its scales
     };
 
-    __device__ __forceinline__ u32 row_bytes() const { return arguments_.hidden * 2; }
+    __device__ __forceinline__ u32 row_bytes() const { return arguments_.hidden * kElementBytes; }
+
+    __device__ __forceinline__ bool is_scales(const Place& place) const {
+        return kScaled && place.offset == row_bytes();
+    }
 
     __device__ __forceinline__ u32 piece_bytes(const Place& place) const {
-        return min(kPieceBytes, row_bytes() - place.offset);
+        return is_scales(place) ? scale_row_bytes(arguments_.hidden) : min(kPieceBytes, row_bytes() - place.offset);
+    }
+
+    // Whether a token's last piece.
+    __device__ __forceinline__ bool is_last(const Place& place) const {
+        return kScaled ? is_scales(place) : place.offset + kPieceBytes >= row_bytes();
     }
 
     __device__ __forceinline__ void advance(Place& place) const {
-        place.offset += kPieceBytes;
-        if (place.offset >= row_bytes()) {
-            place = {place.pull + gridDim.x, 0};
-        }
+        place = is_last(place) ? Place{place.pull + gridDim.x, 0}
+                               : Place{place.pull, min(place.offset + kPieceBytes, row_bytes())};
     }
 
     // Whether the rank's tokens are there; also once its time is over, so that the launch comes to its end.
@@ -83,24 +92,29 @@ private:
         Mbarrier& full = pipeline_.piece_full[loaded_ % kPieces];
         bulk_wait_sources_read();  // of what the place held before
         full.arrive_expecting(bytes);
-        bulk_load(pieces_ + loaded_ % kPieces * kPieceBytes,
-                  arguments_.origin[pull.rank] + static_cast<u64>(pull.token) * row_bytes() + loading_.offset, bytes,
-                  full.address());
+        const char* from = is_scales(loading_)
+                               ? arguments_.origin_scales[pull.rank] + static_cast<u64>(pull.token) * bytes
+                               : arguments_.origin[pull.rank] + static_cast<u64>(pull.token) * row_bytes() +
+                                     loading_.offset;
+        bulk_load(pieces_ + loaded_ % kPieces * kPieceBytes, from, bytes, full.address());
         ++loaded_;
         advance(loading_);
     }
 
     __device__ __forceinline__ void store_piece() {
         const Pull pull = arguments_.pulls[storing_.pull];
-        const u32 bytes = piece_bytes(storing_);
-        const bool whole = storing_.offset + kPieceBytes >= row_bytes();
+        const char* piece = pieces_ + stored_ % kPieces * kPieceBytes;
         for (u32 i = 0; i < pull.rows; ++i) {
             const u32 row = arguments_.pull_rows[pull.first_row + i];
-            bulk_store(arguments_.pool + static_cast<u64>(row) * row_bytes() + storing_.offset,
-                       pieces_ + stored_ % kPieces * kPieceBytes, bytes);
+            if (is_scales(storing_)) {
+                store_scales(reinterpret_cast<const float*>(piece), row);
+            } else {
+                bulk_store(arguments_.pool + static_cast<u64>(row) * row_bytes() + storing_.offset, piece,
+                           piece_bytes(storing_));
+            }
         }
         bulk_commit();
-        if (whole) {
+        if (is_last(storing_)) {
             bulk_wait_complete();
             for (u32 i = 0; i < pull.rows; ++i) {
                 raise_counter(&arguments_.arrivals[arguments_.pull_rows[pull.first_row + i] / kBlockM]);
@@ -108,6 +122,13 @@ private:
         }
         ++stored_;
         advance(storing_);
+    }
+
+    __device__ __forceinline__ void store_scales(const float* scales, u32 row) {
+        const u32 blocks = scale_blocks(arguments_.hidden);
+        for (u32 block = 0; block < blocks; ++block) {
+            arguments_.token_scales[static_cast<u64>(block) * arguments_.pool_rows + row] = scales[block];
+        }
     }
 
     const MoeArguments& arguments_;

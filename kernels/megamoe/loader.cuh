@@ -2,7 +2,8 @@
 //
 // Tokens come as plain boxes, since the rows of an expert lie together in the pool; what a ragged tile's box has beyond
 // them is computed on and never stored. Of weights a box is a tile's columns, in Linear-1 as two halves. Columns and
-// depth beyond the matrix arrive as zeros.
+// depth beyond the matrix arrive as zeros. With scales those of the rows are copied beside them, and those of the
+// weights are read before the wait for a free stage, which covers the way to them.
 //
 // The next tile is found, and its row's counter looked at, in the middle of the one that is loaded: both take a trip
 // to the L2 (0.7 us), which the stages that are full then cover. A ticket is taken no earlier, so CTAs end together.
@@ -11,6 +12,7 @@
 #include "common/store.cuh"
 #include "megamoe/pipeline.cuh"
 #include "megamoe/row_wait.cuh"
+#include "megamoe/scales.cuh"
 
 namespace xstage::megamoe {
 
@@ -108,20 +110,70 @@ private:
         const int row = static_cast<int>(tile.row * kBlockM);
         const int column = static_cast<int>(tile.n_tile * width);
         const int expert = static_cast<int>(tile.expert);
+        const WeightScales scales = weight_scales(tile, steps);
 #pragma unroll 1
         for (u32 step = 0; step < steps; ++step) {
             char* stage = shared_ + at_.stage * kStageBytes;
-            Mbarrier& full = pipeline_.operands_full[at_.stage];
+            Mbarrier& full = pipeline_.operands_full[0][at_.stage];
             const int depth = static_cast<int>(step * kBlockK);
-            pipeline_.operands_empty[at_.stage].wait(at_.parity ^ 1);
-            full.arrive_expecting(kStageBytes);
-            load_box(stage, rows, full, depth, row, 0, 0);
+            pipeline_.operands_empty[0][at_.stage].wait(at_.parity ^ 1);
+            full.arrive_expecting(kColumnPieceBytes + (kScaled ? 0 : kRowsBytes));
             load_box(stage + kRowsBytes, columns, full, depth, column, 0, expert);
+            if (kScaled) {
+                const bool first = tile.layer == Layer::linear1;
+                load_second_piece(columns, depth, first ? column : column + static_cast<int>(kProductColumns), first,
+                                  expert, scales, step);
+                full.arrive_expecting(kRowsBytes + kRowScalesBytes);
+                bulk_load(shared_ + kScalesOffset + at_.stage * kStageScalesBytes, row_scales(tile, step),
+                          kRowScalesBytes, full.address());
+            }
+            load_box(stage, rows, full, depth, row, 0, 0);
             at_.advance();
             if (step == steps / 2) {
                 find();
             }
         }
+    }
+
+    // Of the weights of a tile's first product, step by step, and how much further those of the second are.
+    struct WeightScales {
+        const float* first;
+        u32 distance;
+    };
+
+    // A second product beyond the matrix has the first's: it is of zeros.
+    __device__ __forceinline__ WeightScales weight_scales(const Tile& tile, u32 steps) const {
+        if (tile.layer == Layer::linear1) {
+            const u32 blocks = scale_blocks(arguments_.intermediate);
+            const u64 row = static_cast<u64>(tile.expert) * 2 * blocks + tile.n_tile;
+            return {arguments_.weight_scales1 + row * steps, blocks * steps};
+        }
+        const u32 blocks = scale_blocks(arguments_.hidden);
+        const u64 row = static_cast<u64>(tile.expert) * blocks + 2 * tile.n_tile;
+        return {arguments_.weight_scales2 + row * steps, 2 * tile.n_tile + 1 < blocks ? steps : 0};
+    }
+
+    // Of a stage the second piece of its weights, in Linear-1 up, in Linear-2 the next columns; and the scales of both,
+    // read before the wait, which covers the way to them. Behind it the rows are free too.
+    __device__ __forceinline__ void load_second_piece(const TensorMap& columns, int depth, int column, int which,
+                                                      int expert, const WeightScales& scales, u32 step) {
+        const float of_first = load_constant(scales.first + step);
+        const float of_second = load_constant(scales.first + scales.distance + step);
+        Mbarrier& full = pipeline_.operands_full[kColumnPieces - 1][at_.stage];
+        pipeline_.operands_empty[kColumnPieces - 1][at_.stage].wait(at_.parity ^ 1);
+        const u32 place = shared_address(shared_) + kScalesOffset + at_.stage * kStageScalesBytes + kRowScalesBytes;
+        store_shared_float(place, of_first);
+        store_shared_float(place + sizeof(float), of_second);
+        full.arrive_expecting(kColumnPieceBytes);
+        load_box(shared_ + at_.stage * kStageBytes + kRowsBytes + kColumnPieceBytes, columns, full, depth, column,
+                 which, expert);
+    }
+
+    // Of a tile's rows at a step.
+    __device__ __forceinline__ const float* row_scales(const Tile& tile, u32 step) const {
+        const float* scales =
+            tile.layer == Layer::linear1 ? arguments_.token_scales : arguments_.activation_scales;
+        return scales + static_cast<u64>(step) * arguments_.pool_rows + tile.row * kBlockM;
     }
 
     const MoeArguments& arguments_;

@@ -1,4 +1,5 @@
-// The publisher: stores both consumers' Linear-1 parts and raises the row's counter when they are there.
+// The publisher: stores both consumers' Linear-1 parts, with their scales if there are any, and raises the row's
+// counter when they are there.
 //
 // A warp of its own, of which one thread works: it stores nothing remotely, so neither its wait for its copies nor
 // the release behind them waits for the path of Combine to drain (row_counter.cuh).
@@ -15,8 +16,12 @@ __device__ __forceinline__ void store_activations(const MoeArguments& arguments,
     const u32 column = column_of_part(tile, consumer, kBlockN / 2);
 #pragma unroll
     for (u32 chunk = 0; chunk < kActivationChunks; ++chunk) {
-        store_box(arguments.swiglu, slot + chunk * kChunkBytes, static_cast<int>(column + chunk * kSwizzleRowElements),
-                  row, 0, 0, 0);
+        store_box(arguments.swiglu, slot + chunk * kChunkBytes, static_cast<int>(column + chunk * kBlockK), row, 0, 0,
+                  0);
+    }
+    if (kScaled) {
+        bulk_store(arguments.activation_scales + static_cast<u64>(tile.n_tile) * arguments.pool_rows + row,
+                   slot + kActivationScalesOffset, kPartScalesBytes);
     }
 }
 
@@ -26,7 +31,8 @@ __device__ __forceinline__ void publish_tile(const MoeArguments& arguments, Pipe
     const bool first = tile.layer == Layer::linear1;
     for (u32 consumer = 0; consumer < kConsumers; ++consumer) {
         pipeline.staged_full[consumer][at.stage].wait(at.parity);
-        if (first && rows_of_part(tile, consumer) != 0) {
+        // Of a shared tile the first consumer's slot has all activations.
+        if (first && rows_of_part(tile, consumer) != 0 && !(is_shared(tile) && consumer != 0)) {
             store_activations(arguments, tile, consumer, staging_slot(shared, consumer, at.stage));
         }
     }

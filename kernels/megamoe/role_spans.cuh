@@ -29,42 +29,36 @@ constexpr u32 kLanesBytes = kLanes * sizeof(SpanLane) + kConsumers * kWarpThread
 
 class RoleSpans {
 public:
-    __device__ RoleSpans(char* shared, u32 lane, const MoeArguments& arguments) : arguments_(arguments), lane_(lane) {
-        if (kRecordSpans) {
-            char* lanes = shared + kRecordingOffset;
-            state_ = reinterpret_cast<SpanLane*>(lanes) + lane;
-            words_ = reinterpret_cast<u32*>(lanes + kLanes * sizeof(SpanLane)) + lane % kConsumers * kWarpThreads;
-            records_ = reinterpret_cast<SpanRecord*>(lanes + kLanesBytes) + lane * arguments.span_capacity;
-        }
-    }
+    __device__ RoleSpans(char* shared, u32 lane, const MoeArguments& arguments)
+        : arguments_(arguments), lanes_(shared + kRecordingOffset), lane_(lane) {}
 
     __device__ void open() {
         if (kRecordSpans && recording()) {
-            state_->recorder = SpanRecorder(records_, arguments_.span_capacity, lane_);
-            state_->recorder.open();
-            state_->begin_cycles = state_->recorder.begin();
-            state_->tiles = 0;
+            state().recorder = SpanRecorder(records(), arguments_.span_capacity, lane_);
+            state().recorder.open();
+            state().begin_cycles = state().recorder.begin();
+            state().tiles = 0;
         }
     }
 
     // The next span begins now, and no earlier.
     __device__ __forceinline__ void begin() {
         if (kRecordSpans && recording()) {
-            state_->begin_cycles = state_->recorder.begin();
+            state().begin_cycles = state().recorder.begin();
         }
     }
 
     // Ends the span that began where the last one ended.
     __device__ __forceinline__ void end(SpanKind kind, Layer layer) {
         if (kRecordSpans && recording()) {
-            const u32 index = 2 * state_->tiles + (layer == Layer::linear2);
-            state_->begin_cycles = state_->recorder.end(kind, index, state_->begin_cycles);
+            const u32 index = 2 * state().tiles + (layer == Layer::linear2);
+            state().begin_cycles = state().recorder.end(kind, index, state().begin_cycles);
         }
     }
 
     __device__ __forceinline__ void end_tile() {
         if (kRecordSpans && recording()) {
-            ++state_->tiles;
+            ++state().tiles;
         }
     }
 
@@ -72,7 +66,7 @@ public:
     __device__ __forceinline__ void wait_for_stores() {
         if (kRecordSpans && kStoreFlavour == StoreFlavour::register_stores) {
             const u32 thread = threadIdx.x % kWarpThreads;
-            if (round_trip_behind_stores(words_ + thread, thread) != ~0u) {
+            if (round_trip_behind_stores(words() + thread, thread) != ~0u) {
                 __syncwarp();
             }
         }
@@ -83,11 +77,11 @@ public:
         if (kRecordSpans && threadIdx.x % role_threads() < kWarpThreads) {
             const u32 lane = blockIdx.x * kLanes + lane_;
             if (recording()) {
-                state_->recorded = state_->recorder.close(&arguments_.lanes[lane], lane, state_->tiles);
+                state().recorded = state().recorder.close(&arguments_.lanes[lane], lane, state().tiles);
             }
             __syncwarp();
-            flush_spans(arguments_.spans + static_cast<u64>(lane) * arguments_.span_capacity, records_,
-                        state_->recorded, threadIdx.x % kWarpThreads, kWarpThreads);
+            flush_spans(arguments_.spans + static_cast<u64>(lane) * arguments_.span_capacity, records(),
+                        state().recorded, threadIdx.x % kWarpThreads, kWarpThreads);
         }
     }
 
@@ -95,13 +89,20 @@ private:
     __device__ __forceinline__ u32 role_threads() const {
         return lane_ < kConsumers ? kWarpgroupThreads : kWarpThreads;
     }
-    __device__ __forceinline__ bool recording() const { return threadIdx.x % role_threads() == 0; }
+    __device__ __forceinline__ bool recording() const { return thread_anew() % role_threads() == 0; }
+
+    // Places in shared memory are found anew: beside the sums there are no registers for them either.
+    __device__ __forceinline__ SpanLane& state() const { return reinterpret_cast<SpanLane*>(lanes_)[lane_]; }
+    __device__ __forceinline__ u32* words() const {
+        return reinterpret_cast<u32*>(lanes_ + kLanes * sizeof(SpanLane)) + lane_ % kConsumers * kWarpThreads;
+    }
+    __device__ __forceinline__ SpanRecord* records() const {
+        return reinterpret_cast<SpanRecord*>(lanes_ + kLanesBytes) + lane_ * arguments_.span_capacity;
+    }
 
     const MoeArguments& arguments_;
+    char* lanes_;
     u32 lane_;
-    SpanLane* state_;
-    u32* words_;
-    SpanRecord* records_;
 };
 
 }  // namespace xstage::megamoe

@@ -60,8 +60,8 @@ private:
     static_assert(kWarpThreads % (kInFlight * kRowsAtOnce) == 0);
 
     // Bytes of a row of the part that exist.
-    __device__ __forceinline__ u32 row_bytes(u32 column) const {
-        return column < arguments_.hidden ? min(kPartColumns, arguments_.hidden - column) * 2 : 0;
+    __device__ __forceinline__ u32 row_bytes(const QueuedTile& tile, u32 column) const {
+        return column < arguments_.hidden ? min(columns_of_part(tile), arguments_.hidden - column) * 2 : 0;
     }
 
     // Where a row of the part goes: its first column. Null behind the last row.
@@ -94,7 +94,7 @@ private:
         const u32 vector = threadIdx.x % kWarpThreads % kRowVectors;
         const u32 row_at_once = threadIdx.x % kWarpThreads / kRowVectors;
         const u32 column = column_of_part(tile, consumer_, kBlockN);
-        const bool exists = vector * 16 < row_bytes(column);
+        const bool exists = vector * 16 < row_bytes(tile, column);
         Pace pace(cycles, arguments_.pace);
 #pragma unroll 1
         for (u32 first = 0; first < rows_of_part(tile, consumer_); first += kWarpThreads) {
@@ -121,7 +121,7 @@ private:
     // One copy a row.
     __device__ __forceinline__ void copy_rows(const QueuedTile& tile, const char* slot, u32 cycles) const {
         const u32 column = column_of_part(tile, consumer_, kBlockN);
-        const u32 bytes = row_bytes(column);
+        const u32 bytes = row_bytes(tile, column);
         Pace pace(cycles, arguments_.pace);
 #pragma unroll 1
         for (u32 first = 0; bytes != 0 && first < rows_of_part(tile, consumer_); first += kWarpThreads) {

@@ -17,7 +17,10 @@ from xstage_tune.platforms.loader import load_platform
 from xstage_tune.simulator.skeletons import SimulatedSkeletons
 
 #: A layer of a few hundred tiles on the H200.
-SMALL = ("--workload", "megamoe/deepseek-v4-flash", "--set", "tokens_per_rank=64")
+#: Of a precision that the tool has no kernel of, whose tiles would be the defaults.
+SMALL = (
+    "--workload", "megamoe/deepseek-v4-flash", "--set", "tokens_per_rank=64", "--set", "precision=w4a8",
+)  # fmt: skip
 HOST = load_platform("h200-host")
 
 

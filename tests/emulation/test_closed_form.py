@@ -25,7 +25,7 @@ GLM = "megamoe/glm-4.5"  # 24 Linear-1 tiles of a row for 40 Linear-2 tiles
 
 def glm(platform: str, schedule: str, *, remote: float, slots: int = 2, coupled: bool) -> EmulationRequest:
     profile = load_platform(platform)
-    workload = load_workload(GLM, ("tokens_per_rank=2048", f"remote_fraction={remote}"))
+    workload = load_workload(GLM, ("tokens_per_rank=2048", f"remote_fraction={remote}", "precision=w4a8"))
     config = default_config(workload, profile)
     assert isinstance(config, MegaMoeConfig)
     return EmulationRequest(

@@ -102,7 +102,8 @@ def test_attention_shows_its_residual(run_cli: RunCli) -> None:
 
 def test_a_skeleton_stands_beside_the_kernel_that_search_simulates(run_cli: RunCli) -> None:
     """Operands that wait behind stores are what tells the two apart."""
-    layer = ("-w", "megamoe/deepseek-v3", "--set", "tokens_per_rank=512", "-p", "h200-peer")
+    keys = ("--set", "tokens_per_rank=512", "--set", "precision=w4a8")  # of which there is no kernel
+    layer = ("-w", "megamoe/deepseek-v3", *keys, "-p", "h200-peer")
     found = emulated(run_cli, *layer, *SIMULATED)
     searched = json.loads(run_cli("search", *layer, "--trials", "3", "--format", "json").stdout)
     wave = next(case for case in found["cases"] if case["schedule"] == "wave")

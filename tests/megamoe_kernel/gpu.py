@@ -5,9 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from tests.attention_a2a.gpu import current_stream, gpu, synchronize
+from tests.megamoe_kernel.quantised import (
+    quantise_blocks,
+    quantise_rows,
+    requantised,
+    spread_blocks,
+    spread_rows,
+)
 from xstage_tune.base.fabric import StorePath
 from xstage_tune.cuda.memory import enable_peer_access
-from xstage_tune.cuda.moe_arguments import MoeTensors
+from xstage_tune.cuda.moe_arguments import MoeScales, MoeTensors
 from xstage_tune.cuda.moe_kernel import MegaMoe
 from xstage_tune.cuda.moe_shape import MoeShape
 from xstage_tune.families.megamoe.config import MegaMoeConfig
@@ -45,9 +52,6 @@ class Layer:
         hidden, intermediate = shape.hidden, shape.intermediate
         self.weights1 = normal(shape.experts, 2, intermediate, hidden, scale=hidden**-0.5)
         self.weights2 = normal(shape.experts, hidden, intermediate, scale=intermediate**-0.5)
-        self.pool = torch.full(
-            (shape.pool_rows(block_m), hidden), float("nan"), device="cuda", dtype=torch.bfloat16
-        )
         self.places = torch.cat(
             [torch.empty(0, dtype=torch.int64, device="cuda")]
             + [
@@ -55,7 +59,26 @@ class Layer:
                 for place, tokens in zip(shape.pool_places(block_m), shape.tokens_per_expert, strict=True)
             ]
         )
-        self.pool[self.places] = normal(shape.rows, hidden)
+        tokens = normal(shape.rows, hidden)
+        rows = shape.pool_rows(block_m)
+        self.scales: tuple[Any, ...] = ()
+        #: What the operands are, in fp32: tokens in the order of the experts, and weights.
+        self.exact = tuple(operand.float() for operand in (tokens, self.weights1, self.weights2))
+        if shape.precision == "w8a8":
+            tokens, of_tokens = quantise_rows(self.exact[0])
+            self.weights1, of_weights1 = quantise_blocks(self.exact[1])
+            self.weights2, of_weights2 = quantise_blocks(self.exact[2])
+            of_pool = torch.full((shape.hidden_blocks, rows), float("nan"), device="cuda")
+            of_pool[:, self.places] = of_tokens.T
+            self.scales = of_pool, of_weights1, of_weights2
+            self.exact = (
+                tokens.float() * spread_rows(of_tokens, hidden),
+                self.weights1.float() * spread_blocks(of_weights1, intermediate, hidden),
+                self.weights2.float() * spread_blocks(of_weights2, hidden, intermediate),
+            )
+        self.pool = torch.full((rows, hidden), float("nan"), device="cuda").to(tokens.dtype)
+        # By bytes: torch has no assignment by index of e4m3.
+        self.pool.view(torch.uint8)[self.places] = tokens.view(torch.uint8)
         self.slots = -(-shape.rows // shape.ranks) + _SPARE_SLOTS
         drawn = torch.randperm(shape.ranks * self.slots, generator=generator, device="cuda")[: shape.rows]
         self.owner, self.slot = drawn // self.slots, drawn % self.slots
@@ -63,20 +86,24 @@ class Layer:
         self.sources[self.places, 0] = self.owner.int()
         self.sources[self.places, 1] = self.slot.int()
 
-    def reference(self, rows: Any = None) -> Any:
-        """Outputs in fp32 of some of the routed rows, ``[n, hidden]``; all by default."""
+    def reference(self, *, rounded: bool = False) -> Any:
+        """Outputs in fp32 of the routed rows, ``[rows, hidden]``.
+
+        Args:
+            rounded: with activations rounded to e4m3, as the kernel's are in w8a8.
+        """
         import torch
 
         torch.backends.cuda.matmul.allow_tf32 = False
-        wanted = torch.arange(self.shape.rows, device="cuda") if rows is None else rows
         counts = torch.tensor(self.shape.tokens_per_expert, device="cuda")
-        expert = torch.repeat_interleave(torch.arange(self.shape.experts, device="cuda"), counts)[wanted]
-        out = torch.empty(len(wanted), self.shape.hidden, device="cuda")
+        expert = torch.repeat_interleave(torch.arange(self.shape.experts, device="cuda"), counts)
+        tokens, weights1, weights2 = self.exact
+        out = torch.empty(self.shape.rows, self.shape.hidden, device="cuda")
         for one in expert.unique().tolist():
             mine = expert == one
-            tokens = self.pool[self.places[wanted[mine]]].float()
-            gate, up = (tokens @ weights.float().T for weights in self.weights1[one])
-            out[mine] = torch.nn.functional.silu(gate) * up @ self.weights2[one].float().T
+            gate, up = (tokens[mine] @ weights.T for weights in weights1[one])
+            activations = torch.nn.functional.silu(gate) * up
+            out[mine] = (requantised(activations) if rounded else activations) @ weights2[one].T
         return out
 
 
@@ -110,6 +137,7 @@ class Case:
                 layer.weights2.data_ptr(),
                 layer.sources.data_ptr(),
                 tuple(buffer.data_ptr() for buffer in self.buffers),
+                scales=MoeScales(*(one.data_ptr() for one in layer.scales)) if layer.scales else None,
             )
         )
 

@@ -13,12 +13,14 @@ from cuda.core import Stream
 
 from tests.attention_a2a.gpu import gpu, synchronize
 from tests.megamoe_kernel.gpu import POISON
-from xstage_tune.cuda.moe_arguments import PULL, Dispatch, MoeTensors
+from tests.megamoe_kernel.quantised import quantise_blocks, quantise_rows, spread_blocks, spread_rows
+from xstage_tune.cuda.moe_arguments import PULL, Dispatch, MoeScales, MoeTensors
 from xstage_tune.cuda.moe_kernel import MegaMoe
 from xstage_tune.cuda.moe_reduce import ReduceCombine
 from xstage_tune.cuda.moe_shape import MoeShape
 from xstage_tune.families.megamoe.config import MegaMoeConfig
 from xstage_tune.families.megamoe.dispatch import RankTables, rank_tables
+from xstage_tune.families.megamoe.workload import Precision
 
 #: Left for the reductions, which wait beside kernels that have an SM each.
 _FREE_SMS = 4
@@ -47,6 +49,7 @@ class VirtualRanks:
         top_k: int,
         hidden: int,
         intermediate: int,
+        precision: Precision = "bf16",
         skew: float = 0.0,
         seed: int = 0,
         timeout_s: float = 5.0,
@@ -55,6 +58,7 @@ class VirtualRanks:
         import torch
 
         self.device, self.ranks, self.top_k, self.hidden = gpu(), len(tokens), top_k, hidden
+        self.precision = precision
         generator = torch.Generator(device="cuda").manual_seed(seed)
 
         def normal(*size: int, scale: float = 1.0) -> Any:
@@ -69,6 +73,13 @@ class VirtualRanks:
         self.weights = [torch.rand(size, top_k, device="cuda", generator=generator) for size in tokens]
         self.weights1 = normal(experts, 2, intermediate, hidden, scale=hidden**-0.5)
         self.weights2 = normal(experts, hidden, intermediate, scale=intermediate**-0.5)
+        #: What the operands are in fp32: tokens of each rank, and weights.
+        self.exact_tokens = [one.float() for one in self.tokens]
+        self.exact_weights = [self.weights1.float(), self.weights2.float()]
+        self.token_scales: list[Any] = []
+        self.weight_scales: list[Any] = []
+        if precision == "w8a8":
+            self._quantise()
         self.combined = [self._poisoned(size * top_k) for size in tokens]
         self.outputs = [self._poisoned(size) for size in tokens]
         #: Launches for which a rank's tokens are there, and of each rank those that each sender has ended.
@@ -83,7 +94,14 @@ class VirtualRanks:
         local = experts // self.ranks
         sms = int(self.device.properties.multiprocessor_count) - _FREE_SMS
         for rank, mine in enumerate(tables):
-            shape = MoeShape(hidden, intermediate, mine.tokens_per_expert, ranks=self.ranks, rank=rank)
+            shape = MoeShape(
+                hidden,
+                intermediate,
+                mine.tokens_per_expert,
+                ranks=self.ranks,
+                rank=rank,
+                precision=precision,
+            )
             kernel = MegaMoe(
                 self.device,
                 shape,
@@ -95,7 +113,7 @@ class VirtualRanks:
             )
             self.kernels.append(kernel)
             own = slice(rank * local, (rank + 1) * local)
-            tensors = self._tensors(mine, shape, config.block_m, self.weights1[own], self.weights2[own])
+            tensors = self._tensors(mine, shape, config.block_m, own)
             self._prepared.append(kernel.prepare(tensors))
             reduction = ReduceCombine(self.device, kernel, timeout_s=timeout_s)
             self.reductions.append(
@@ -145,13 +163,13 @@ class VirtualRanks:
 
         torch.backends.cuda.matmul.allow_tf32 = False
         outputs = []
-        for tokens, choices, weights in zip(self.tokens, self.choices, self.weights, strict=True):
+        weights1, weights2 = self.exact_weights
+        for tokens, choices, weights in zip(self.exact_tokens, self.choices, self.weights, strict=True):
             output = torch.zeros(len(tokens), self.hidden, device="cuda")
             for expert in choices.unique().tolist():
                 token, choice = (choices == expert).nonzero(as_tuple=True)
-                rows = tokens[token].float()
-                gate, up = (rows @ one.float().T for one in self.weights1[expert])
-                made = torch.nn.functional.silu(gate) * up @ self.weights2[expert].float().T
+                gate, up = (tokens[token] @ one.T for one in weights1[expert])
+                made = torch.nn.functional.silu(gate) * up @ weights2[expert].T
                 output.index_add_(0, token, made * weights[token, choice][:, None])
             outputs.append(output)
         return outputs
@@ -160,10 +178,26 @@ class VirtualRanks:
         for kernel in self.kernels:
             kernel.close()
 
-    def _tensors(
-        self, tables: RankTables, shape: MoeShape, block_m: int, weights1: Any, weights2: Any
-    ) -> MoeTensors:
+    def _quantise(self) -> None:
+        """Put e4m3 and scales in place of the operands; those of a token's row in whole units of 16 bytes."""
         import torch
+
+        for rank, exact in enumerate(self.exact_tokens):
+            self.tokens[rank], scales = quantise_rows(exact)
+            self.exact_tokens[rank] = self.tokens[rank].float() * spread_rows(scales, self.hidden)
+            missing = -scales.shape[1] % 4
+            self.token_scales.append(torch.nn.functional.pad(scales, (0, missing)).contiguous())
+        quantised = [quantise_blocks(exact) for exact in self.exact_weights]
+        (self.weights1, _), (self.weights2, _) = quantised
+        self.weight_scales = [scales for _, scales in quantised]
+        self.exact_weights = [
+            numbers.float() * spread_blocks(scales, *numbers.shape[-2:]) for numbers, scales in quantised
+        ]
+
+    def _tensors(self, tables: RankTables, shape: MoeShape, block_m: int, own: slice) -> MoeTensors:
+        import torch
+
+        weights1, weights2 = self.weights1[own], self.weights2[own]
 
         places = np.concatenate(
             [np.empty(0, np.int64)]
@@ -179,7 +213,13 @@ class VirtualRanks:
         pulls["token"][: len(tables.pulls)] = tables.pulls[:, 1]
         pulls["first_row"][: len(tables.pulls)] = tables.pull_first[:-1]
         pulls["rows"][: len(tables.pulls)] = np.diff(tables.pull_first)
-        pool = torch.full((shape.pool_rows(block_m), self.hidden), float("nan"), device="cuda").bfloat16()
+        pool = torch.full((shape.pool_rows(block_m), self.hidden), float("nan"), device="cuda")
+        pool = pool.to(self.weights1.dtype)
+        scales = None
+        if self.precision == "w8a8":
+            of_pool = torch.full((shape.hidden_blocks, len(pool)), float("nan"), device="cuda")
+            scales = MoeScales(of_pool.data_ptr(), *(one[own].data_ptr() for one in self.weight_scales))
+            self._kept.append(of_pool)
         rows = places[tables.pull_rows] if len(places) else np.zeros(1, np.int64)
         held = [on_gpu(sources), on_gpu(pulls.view(np.int32)), on_gpu(rows.astype(np.int32)), pool]
         self._kept += [*held, weights1, weights2]
@@ -196,7 +236,9 @@ class VirtualRanks:
                 held[1].data_ptr(),
                 held[2].data_ptr(),
                 len(tables.pulls),
+                scales=tuple(self._address(one) for one in self.token_scales),
             ),
+            scales=scales,
         )
 
     def _address(self, tensor: Any) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from xstage_tune.base.bf16 import Bits, to_bf16
+from xstage_tune.base.bf16 import Bits, from_bf16, to_bf16
 from xstage_tune.families.megamoe.check import (
     POISON_BITS,
     ExpertSample,
@@ -71,16 +71,16 @@ class Layer:
         sample = ExpertSample(
             0,
             np.arange(ROWS),
-            normal(ROWS, HIDDEN),
-            normal(2, INTERMEDIATE, HIDDEN),
-            normal(HIDDEN, INTERMEDIATE),
+            from_bf16(normal(ROWS, HIDDEN)),
+            from_bf16(normal(2, INTERMEDIATE, HIDDEN)),
+            from_bf16(normal(HIDDEN, INTERMEDIATE)),
         )
         self.samples = [sample]
         output = to_bf16(sample.reference())
         self.received = tuple(output[self.rows.rank == rank] for rank in range(RANKS))
 
     def complaint(self, trusted: tuple[Bits, ...] | None = None) -> str:
-        return complaint(self.received, self.rows, self.samples, trusted)
+        return complaint(self.received, self.rows, self.samples, trusted, "bf16")
 
 
 def test_a_right_output_is_not_complained_of() -> None:

@@ -10,14 +10,15 @@ import pytest
 
 from tests.attention_a2a.gpu import relative_error
 from tests.megamoe_kernel.ranks import VirtualRanks
+from tests.megamoe_kernel.shipped import VARIANTS, variant_words
 from xstage_tune.base.errors import DeviceError
 from xstage_tune.cuda.moe_variants import SHIPPED
+from xstage_tune.families.megamoe.check import TOLERANCE
 from xstage_tune.families.megamoe.config import MegaMoeConfig, Schedule
+from xstage_tune.families.megamoe.workload import Precision
 
 pytestmark = pytest.mark.gpu
 
-#: As of one rank's rows; sums of a token's experts are no worse.
-TOLERANCE = 1e-2
 LAYER: dict[str, Any] = {"experts": 16, "top_k": 4, "hidden": 1024, "intermediate": 512}
 
 
@@ -30,18 +31,22 @@ def opened() -> Iterator[list[VirtualRanks]]:
         ranks.close()
 
 
-@pytest.mark.parametrize("config", SHIPPED, ids=lambda config: f"{config.tile_label}, {config.store_flavour}")
+@pytest.mark.parametrize("variant", VARIANTS, ids=variant_words)
 @pytest.mark.parametrize(
     ("tokens", "skew"),
     [((300, 300, 300, 300), 0.0), ((1, 0, 701, 127), 0.0), ((500, 500), 2.0)],
     ids=["even", "a rank without tokens", "skewed"],
 )
 def test_every_ranks_output_is_right_and_the_same_bits_each_time(
-    tokens: tuple[int, ...], skew: float, config: MegaMoeConfig, opened: list[VirtualRanks]
+    tokens: tuple[int, ...],
+    skew: float,
+    variant: tuple[Precision, MegaMoeConfig],
+    opened: list[VirtualRanks],
 ) -> None:
     import torch
 
-    ranks = VirtualRanks(config, tokens, skew=skew, **LAYER)
+    precision, config = variant
+    ranks = VirtualRanks(config, tokens, precision=precision, skew=skew, **LAYER)
     opened.append(ranks)
     expected = ranks.reference()
     first: list[Any] = []
@@ -51,7 +56,7 @@ def test_every_ranks_output_is_right_and_the_same_bits_each_time(
         ranks.launch()
         outputs = [output.clone() for output in ranks.finish()]
         for output, right in zip(outputs, expected, strict=True):
-            assert not len(output) or relative_error(output, right) < TOLERANCE
+            assert not len(output) or relative_error(output, right) < TOLERANCE[precision]
         first = first or outputs
         assert all(torch.equal(one, same) for one, same in zip(outputs, first, strict=True))
 
@@ -62,11 +67,13 @@ def test_every_ranks_output_is_right_and_the_same_bits_each_time(
     ids=lambda schedule: schedule.kind,
 )
 @pytest.mark.parametrize("tickets", [False, True], ids=["dealt", "tickets"])
+@pytest.mark.parametrize("precision", SHIPPED)
 def test_a_rank_that_comes_late_is_waited_for(
-    tickets: bool, schedule: Schedule, opened: list[VirtualRanks]
+    precision: Precision, tickets: bool, schedule: Schedule, opened: list[VirtualRanks]
 ) -> None:
-    config = SHIPPED[0].model_copy(update={"schedule": schedule})
-    ranks = VirtualRanks(config, (300, 200, 400), tickets=tickets, **LAYER | {"experts": 15})
+    config = SHIPPED[precision][0].model_copy(update={"schedule": schedule})
+    layer = LAYER | {"experts": 15, "precision": precision}
+    ranks = VirtualRanks(config, (300, 200, 400), tickets=tickets, **layer)
     opened.append(ranks)
     ranks.poison()
     ranks.announce(1, late=(1,))
@@ -74,11 +81,11 @@ def test_a_rank_that_comes_late_is_waited_for(
     time.sleep(0.05)
     ranks.announce(1)
     for output, right in zip(ranks.finish(), ranks.reference(), strict=True):
-        assert relative_error(output, right) < TOLERANCE
+        assert relative_error(output, right) < TOLERANCE[precision]
 
 
 def test_a_rank_that_never_comes_is_named_and_the_next_launch_is_right(opened: list[VirtualRanks]) -> None:
-    ranks = VirtualRanks(SHIPPED[0], (300, 200, 400), timeout_s=0.1, **LAYER | {"experts": 15})
+    ranks = VirtualRanks(SHIPPED["bf16"][0], (300, 200, 400), timeout_s=0.1, **LAYER | {"experts": 15})
     opened.append(ranks)
     ranks.announce(1, late=(2,))
     ranks.launch()
@@ -91,7 +98,7 @@ def test_a_rank_that_never_comes_is_named_and_the_next_launch_is_right(opened: l
     ranks.announce(2)
     ranks.launch()
     for output, right in zip(ranks.finish(), ranks.reference(), strict=True):
-        assert relative_error(output, right) < TOLERANCE
+        assert relative_error(output, right) < TOLERANCE["bf16"]
 
 
 def _stream(ranks: VirtualRanks) -> Any:

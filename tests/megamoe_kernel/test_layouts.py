@@ -17,10 +17,11 @@ from xstage_tune.cuda.moe_arguments import (
     REDUCE_ARGUMENTS,
     ROW_SOURCE,
 )
-from xstage_tune.cuda.moe_buffers import FILL_ARGUMENTS, FILL_KERNEL
+from xstage_tune.cuda.moe_operands import FILL, FILL_ARGUMENTS
 from xstage_tune.cuda.moe_variants import KERNEL, SHIPPED, moe_variant, recording_bytes
 from xstage_tune.cuda.sources import MEGAMOE_SOURCE
 from xstage_tune.families.megamoe.built import SHARED_BYTES_LIMIT, shared_bytes
+from xstage_tune.families.megamoe.workload import Precision
 
 
 @pytest.fixture
@@ -45,16 +46,19 @@ def test_struct_matches_its_dtype(root: Path, source: str, struct: str, dtype: n
     compile_layout(root, source, struct, dtype)
 
 
-def test_host_and_kernel_must_agree_on_shared_memory(root: Path) -> None:
-    defines = moe_variant(SHIPPED[0]).defines
+@pytest.mark.parametrize("precision", SHIPPED)
+def test_host_and_kernel_must_agree_on_shared_memory(precision: Precision, root: Path) -> None:
+    defines = moe_variant(SHIPPED[precision][0], precision).defines
     wrong = defines | {"SHARED_BYTES": int(defines["SHARED_BYTES"]) + 1024}
     with pytest.raises(KernelCompileError, match="static assertion"):
         compile_kernel(MEGAMOE_SOURCE, "sm_90a", wrong, (KERNEL,), root)
 
 
-def test_lanes_in_shared_memory_take_what_the_host_sets_aside(root: Path) -> None:
-    defines = moe_variant(SHIPPED[0], record_spans=True).defines
-    lanes = SHARED_BYTES_LIMIT - shared_bytes(SHIPPED[0]) - recording_bytes(SHIPPED[0])
+@pytest.mark.parametrize("precision", SHIPPED)
+def test_lanes_in_shared_memory_take_what_the_host_sets_aside(precision: Precision, root: Path) -> None:
+    config = SHIPPED[precision][0]
+    defines = moe_variant(config, precision, record_spans=True).defines
+    lanes = SHARED_BYTES_LIMIT - shared_bytes(config, precision) - recording_bytes(config, precision)
     text = (
         '#include "megamoe/role_spans.cuh"\n'
         f"static_assert(xstage::megamoe::kLanesBytes == {lanes});\n"
@@ -64,7 +68,8 @@ def test_lanes_in_shared_memory_take_what_the_host_sets_aside(root: Path) -> Non
     compile_kernel("layout.cu", "sm_90a", defines, ("kernel",), root)
 
 
-def test_operands_are_filled_by_the_struct_of_their_kernel(root: Path) -> None:
+@pytest.mark.parametrize("precision", FILL)
+def test_operands_are_filled_by_the_struct_of_their_kernel(precision: Precision, root: Path) -> None:
     text = f'#include "megamoe/inputs.cu"\n{layout_checks("megamoe::FillArguments", FILL_ARGUMENTS)}\n'
     (root / "layout.cu").write_text(text)
-    compile_kernel("layout.cu", "sm_90a", {}, (FILL_KERNEL,), root)
+    compile_kernel("layout.cu", "sm_90a", {}, FILL[precision].names, root)

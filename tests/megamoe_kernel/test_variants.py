@@ -6,18 +6,20 @@ from typing import Any
 
 import pytest
 
+from tests.megamoe_kernel.shipped import VARIANTS, WIDEST, variant_words
 from xstage_tune.base.errors import UsageError
 from xstage_tune.cuda.cache import cached_kernel
 from xstage_tune.cuda.moe_reduce import REDUCE, REDUCE_KERNEL
-from xstage_tune.cuda.moe_variants import KERNEL, SHIPPED, moe_variant
+from xstage_tune.cuda.moe_variants import KERNEL, moe_variant
 from xstage_tune.families.binding import bind, check_config
 from xstage_tune.families.megamoe.built import shared_bytes, unbuilt
 from xstage_tune.families.megamoe.config import MegaMoeConfig, Schedule
+from xstage_tune.families.megamoe.workload import Precision
 from xstage_tune.families.workload_files import load_workload
 from xstage_tune.platforms.loader import load_platform
 from xstage_tune.search.space import default_axes, violations_of
 
-WIDE = SHIPPED[0]
+WIDE = WIDEST["bf16"]
 LAYER = "megamoe/deepseek-v4-flash"
 
 
@@ -30,20 +32,22 @@ def cache_folder(pytestconfig: pytest.Config, monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize("dispatch", [False, True], ids=["staged", "dispatch"])
 @pytest.mark.parametrize("record_spans", [False, True], ids=["timed", "recording"])
 @pytest.mark.parametrize("tickets", [True, False], ids=["tickets", "dealt"])
-@pytest.mark.parametrize("config", SHIPPED, ids=lambda config: config.label)
+@pytest.mark.parametrize("variant", VARIANTS, ids=variant_words)
 def test_shipped_variant_neither_spills_nor_serialises_its_products(
-    config: MegaMoeConfig, tickets: bool, record_spans: bool, dispatch: bool
+    variant: tuple[Precision, MegaMoeConfig], tickets: bool, record_spans: bool, dispatch: bool
 ) -> None:
-    variant = moe_variant(config, tickets=tickets, dispatch=dispatch, record_spans=record_spans)
-    kernel = cached_kernel(variant.source, "sm_90a", variant.defines, variant.names)
+    precision, config = variant
+    built = moe_variant(config, precision, tickets=tickets, dispatch=dispatch, record_spans=record_spans)
+    kernel = cached_kernel(built.source, "sm_90a", built.defines, built.names)
     assert kernel.warnings == ()
     assert kernel.entries[KERNEL].spill_bytes == 0
     assert kernel.entries[KERNEL].stack_bytes == 0
 
 
-@pytest.mark.parametrize("config", SHIPPED, ids=lambda config: config.label)
-def test_the_search_knows_that_shipped_variants_fit(config: MegaMoeConfig) -> None:
-    layer = load_workload(LAYER, ["precision=bf16"])
+@pytest.mark.parametrize("variant", VARIANTS, ids=variant_words)
+def test_the_search_knows_that_shipped_variants_fit(variant: tuple[Precision, MegaMoeConfig]) -> None:
+    precision, config = variant
+    layer = load_workload(LAYER, [f"precision={precision}"])
     assert check_config(config, layer, load_platform("h200-host")).violations == ()
 
 
@@ -54,8 +58,10 @@ def test_the_reduction_compiles_without_spills() -> None:
 
 
 def test_shared_memory_by_hand() -> None:
-    """Three stages of 48 KiB, two parts of 64 rows of 512 + 16 bytes, and the barriers."""
-    assert shared_bytes(WIDE) == 3 * 48 * 1024 + 2 * 64 * 528 + 1024
+    """Three stages of 48 KiB, two parts of 64 rows of 512 + 16 bytes, and the barriers; then scales."""
+    without_scales = 3 * 48 * 1024 + 2 * 64 * 528 + 1024
+    assert shared_bytes(WIDE, "bf16") == without_scales
+    assert shared_bytes(WIDEST["w8a8"], "w8a8") == without_scales + 3 * (128 * 4 + 16)
 
 
 @pytest.mark.parametrize(
@@ -73,18 +79,20 @@ def test_shared_memory_by_hand() -> None:
 )
 def test_what_is_not_built_is_refused_by_its_knob(changed: dict[str, Any], words: str) -> None:
     with pytest.raises(UsageError, match=words):
-        moe_variant(WIDE.model_copy(update=changed))
+        moe_variant(WIDE.model_copy(update=changed), "bf16")
 
 
-@pytest.mark.parametrize("precision", ["bf16", "w8a8"])
-def test_a_search_of_a_layer_with_a_kernel_is_among_its_variants(precision: str) -> None:
+@pytest.mark.parametrize("precision", ["bf16", "w8a8", "w4a8"])
+def test_a_search_of_a_layer_with_a_kernel_is_among_its_variants(precision: Precision) -> None:
     layer, platform = load_workload(LAYER, [f"precision={precision}"]), load_platform("h200-host")
     bound, axes = bind(layer, platform), default_axes(layer, platform)
     tiles = (variants.checked for variants in bound.variants(axes))
     searched = [tile for tile in tiles if not violations_of(tile, bound, axes)]
-    built = [tile for tile in searched if not any(unbuilt(tile))]
     assert searched
-    assert (built == searched) == (precision == "bf16")
+    if precision == "w4a8":
+        assert len({(tile.block_m, tile.block_n) for tile in searched}) > 2
+    else:
+        assert not any(reason for tile in searched for reason in unbuilt(tile, precision))
 
 
 def test_axes_that_leave_no_variant_are_searched_all_the_same() -> None:
@@ -93,11 +101,14 @@ def test_axes_that_leave_no_variant_are_searched_all_the_same() -> None:
     assert violations_of(WIDE.model_copy(update={"block_m": 96}), bind(layer, platform), axes) == ()
 
 
+@pytest.mark.parametrize("precision", ["bf16", "w8a8"])
 @pytest.mark.parametrize("tokens", [16, 512, 8192])
 @pytest.mark.parametrize("name", ["deepseek-v4-flash", "deepseek-v4-pro", "glm-5", "qwen3.5-35b-a3b"])
-def test_the_default_and_the_heuristics_of_a_layer_with_a_kernel_are_built(name: str, tokens: int) -> None:
-    layer = load_workload(f"megamoe/{name}", ["precision=bf16", f"tokens_per_rank={tokens}"])
+def test_the_default_and_the_heuristics_of_a_layer_with_a_kernel_are_built(
+    name: str, tokens: int, precision: Precision
+) -> None:
+    layer = load_workload(f"megamoe/{name}", [f"precision={precision}", f"tokens_per_rank={tokens}"])
     bound = bind(layer, load_platform("h200-host"))
     for config in (bound.default(), *bound.heuristics().values()):
-        assert not any(unbuilt(config))
+        assert not any(unbuilt(config, precision))
         assert bound.check(config).feasible

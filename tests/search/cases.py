@@ -37,7 +37,7 @@ def drained() -> MoeWorkload:
     """A layer whose waves are limited by the drain: short Linear-2 mainloops and four local experts."""
     return moe(
         hidden=4096, intermediate=1024, experts=32, top_k=4, tokens_per_rank=1024,
-        routing={"kind": "zipf", "alpha": 0.7, "seed": 1},
+        routing={"kind": "zipf", "alpha": 0.7, "seed": 1}, precision="w4a8",
     )  # fmt: skip
 
 

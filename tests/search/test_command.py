@@ -237,7 +237,7 @@ def test_a_suite_prints_rows_and_a_summary(run_cli: RunCli, monkeypatch: pytest.
         (("--workload", FLASH, "--platform", "h100"), 2, "unknown platform 'h100'"),
         (("--workload", FLASH, "--device", "tpu"), 2, "--device 'tpu' is unknown"),
         (
-            ("--workload", FLASH, "--device", "cuda:1"),
+            ("--workload", FLASH, "--device", "cuda:1", "--set", "precision=w4a8"),
             3,
             "no fused kernel for 'megamoe/deepseek-v4-flash' yet",
         ),

@@ -15,6 +15,10 @@ MAP_BYTES = 128
 #: Elements of a 128-byte row, the width of a swizzled tile: a row of a head is one or two of them.
 _CHUNK = 64
 _ELEMENT_BYTES = 2
+_MAP_TYPES = {
+    1: driver.CUtensorMapDataType.CU_TENSOR_MAP_DATA_TYPE_UINT8,
+    2: driver.CUtensorMapDataType.CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+}
 
 
 #: Bytes from token to token and from head to head, of q, k and v; multiples of 16.
@@ -67,12 +71,16 @@ def head_address(rank: int, shape: AttentionShape, destinations: Destinations) -
 
 
 def encode_map(
-    address: int, sizes: tuple[int, ...], stride_bytes: tuple[int, ...], box: tuple[int, ...]
+    address: int,
+    sizes: tuple[int, ...],
+    stride_bytes: tuple[int, ...],
+    box: tuple[int, ...],
+    element_bytes: int = _ELEMENT_BYTES,
 ) -> NDArray[np.uint8]:
-    """A 128-byte swizzled map of bf16, innermost dimension first, which is contiguous."""
+    """A 128-byte swizzled map of bf16 or of bytes, innermost dimension first, which is contiguous."""
     encoded = check(
         driver.cuTensorMapEncodeTiled(
-            driver.CUtensorMapDataType.CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+            _MAP_TYPES[element_bytes],
             len(sizes),
             address,
             [driver.cuuint64_t(size) for size in sizes],

@@ -5,12 +5,14 @@ from __future__ import annotations
 from functools import cache
 
 import numpy as np
+from cuda.bindings import driver
 from cuda.core import Device, Kernel, ObjectCode, Stream
 
 from xstage_tune.base.errors import DeviceError
 from xstage_tune.base.spans import LANE_DTYPE, RECORD_DTYPE, SpanTable, decode_records
 from xstage_tune.cuda.cache import cached_kernel
 from xstage_tune.cuda.compiler import CompiledKernel, UnusableKernelError
+from xstage_tune.cuda.driver import check
 from xstage_tune.cuda.memory import GpuMemory
 from xstage_tune.cuda.variants import KernelVariant
 
@@ -28,10 +30,18 @@ def compile_fused(variant: KernelVariant) -> CompiledKernel:
 
 
 def load_kernels(device: Device, compiled: CompiledKernel) -> dict[str, Kernel]:
-    """Kernels by name, loaded on ``device``, whose context is current: once, for good."""
+    """Kernels by name, loaded on ``device``, whose context is current: once, for good.
+
+    Loaded now, not with the first launch, as the driver would do: that waits for what runs on the GPU, and a
+    rank's kernel may wait there for what the same process does next.
+    """
     symbols = {name: entry.symbol for name, entry in compiled.entries.items()}
     code = _load_code(device.device_id, compiled.cubin)
-    return {name: code.get_kernel(symbol) for name, symbol in symbols.items()}
+    kernels = {name: code.get_kernel(symbol) for name, symbol in symbols.items()}
+    for name, kernel in kernels.items():
+        function = check(driver.cuKernelGetFunction(driver.CUkernel(int(kernel.handle))), f"find '{name}'")
+        check(driver.cuFuncLoad(function), f"load '{name}'")
+    return kernels
 
 
 @cache

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from math import ceil
 from typing import Any
 
@@ -48,12 +48,14 @@ REDUCE_ARGUMENTS = np.dtype(
     ]
 )
 _MAPS = ("tokens", "weights1", "activations", "swiglu", "weights2")
-_TABLES = ("destination", "signal", "origin", "ready")
+_TABLES = ("destination", "signal", "origin", "origin_scales", "ready")
 _POINTERS = (
-    "pulls", "pull_rows", "pool", "arrivals", "sources", "counters", "state", "fault", "lanes", "spans",
-    "timeout_ns",
+    "pulls", "pull_rows", "pool", "token_scales", "activation_scales", "weight_scales1", "weight_scales2",
+    "arrivals", "sources", "counters", "state", "fault", "lanes", "spans", "timeout_ns",
 )  # fmt: skip
-_NUMBERS = ("hidden", "intermediate", "rank", "pace", "span_capacity", "pull_count", "withheld_row")
+_NUMBERS = (
+    "hidden", "intermediate", "rank", "pace", "span_capacity", "pull_count", "pool_rows", "withheld_row",
+)  # fmt: skip
 _FIELDS: list[tuple[str, Any]] = [
     *((name, ("u1", (MAP_BYTES,))) for name in _MAPS),
     ("scheduler", SCHEDULER_PARAMETERS),
@@ -74,8 +76,7 @@ MOE_ARGUMENTS = np.dtype(
 NO_ROW = 2**32 - 1
 _PART_ROWS = 64
 _ALIGNMENT = 16
-_CHUNK = 64
-_BF16 = 2
+_CHUNK_BYTES = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +84,13 @@ class Dispatch:
     """From where a launch pulls the tokens that were routed to it.
 
     Args:
-        origins: of each rank the address of its tokens, ``[its tokens, hidden]`` bf16.
+        origins: of each rank the address of its tokens, ``[its tokens, hidden]``.
         ready: of each rank the address of a ``uint32`` that says for how many launches its tokens were there.
         pulls: ``[pulls]`` of :data:`PULL`; see :class:`~.megamoe.dispatch.RankTables`.
         pull_rows: ``[rows]`` of ``uint32``, rows of the pool.
         pull_count: how many pulls there are.
+        scales: in w8a8 of each rank the address of its tokens' scales, ``[its tokens, token_scales]`` of
+            :class:`~xstage_tune.cuda.moe_shape.MoeShape`.
     """
 
     origins: tuple[int, ...]
@@ -95,11 +98,29 @@ class Dispatch:
     pulls: int
     pull_rows: int
     pull_count: int
+    scales: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class MoeScales:
+    """Addresses of the fp32 scales of e4m3 operands, contiguous. A block is of 128, the last may be shorter.
+
+    Args:
+        tokens: ``[blocks of hidden, pool rows]``; with dispatch the launch fills it.
+        weights1: ``[experts, 2, blocks of intermediate, blocks of hidden]``.
+        weights2: ``[experts, blocks of hidden, blocks of intermediate]``.
+    """
+
+    tokens: int
+    weights1: int
+    weights2: int
 
 
 @dataclass(frozen=True, slots=True)
 class MoeTensors:
-    """Addresses of what a launch reads and writes, bf16 and contiguous, aligned to 16 bytes.
+    """Addresses of what a launch reads and writes, contiguous, aligned to 16 bytes.
+
+    Operands are bf16 or e4m3, by the shape's precision; what is stored is bf16.
 
     Args:
         pool: ``[pool rows, hidden]``, the tokens of every expert from its place on.
@@ -111,6 +132,7 @@ class MoeTensors:
         signals: of each rank the address of a ``uint32`` of this sender, to which a launch writes how many
             have ended, behind its rows; empty for launches that signal nothing.
         dispatch: what fills the pool; None where it is full.
+        scales: of the operands in w8a8.
     """
 
     pool: int
@@ -120,6 +142,7 @@ class MoeTensors:
     destinations: tuple[int, ...]
     signals: tuple[int, ...] = ()
     dispatch: Dispatch | None = None
+    scales: MoeScales | None = None
 
     def check(self, shape: MoeShape) -> None:
         """Refuse addresses that do not fit.
@@ -127,10 +150,17 @@ class MoeTensors:
         Raises:
             UsageError: one is missing or misaligned, or there is not one destination a rank.
         """
+        scaled = shape.precision == "w8a8"
+        if (self.scales is not None) != scaled:
+            raise UsageError(
+                f"operands of {shape.precision} have {'' if scaled else 'no '}scales",
+                "give them with w8a8, and with no other precision",
+            )
         per_rank = {"destinations": self.destinations}
         per_rank |= {"signals": self.signals} if self.signals else {}
         if self.dispatch is not None:
             per_rank |= {"origins": self.dispatch.origins, "ready words": self.dispatch.ready}
+            per_rank |= {"origins of scales": self.dispatch.scales} if scaled else {}
         for name, addresses in per_rank.items():
             if len(addresses) != shape.ranks:
                 raise UsageError(f"{len(addresses)} {name} for {shape.ranks} ranks", "give one a rank")
@@ -141,6 +171,8 @@ class MoeTensors:
             "sources": self.sources,
         }
         named |= {f"destination of rank {rank}": one for rank, one in enumerate(self.destinations)}
+        if self.scales is not None:
+            named |= {f"scales of {name}": one for name, one in asdict(self.scales).items()}
         for name, address in named.items():
             if address <= 0 or address % _ALIGNMENT:
                 raise UsageError(
@@ -149,12 +181,13 @@ class MoeTensors:
 
 
 def moe_arguments(
-    shape: MoeShape, config: MegaMoeConfig, tensors: MoeTensors, activations: int
+    shape: MoeShape, config: MegaMoeConfig, tensors: MoeTensors, activations: int, activation_scales: int = 0
 ) -> NDArray[np.void]:
     """One row of :data:`MOE_ARGUMENTS` without the kernel's own memory, for launches that record nothing.
 
     Args:
-        activations: address of ``[pool rows, intermediate]`` bf16, for what Linear-1 makes.
+        activations: address of ``[pool rows, intermediate]``, for what Linear-1 makes.
+        activation_scales: of ``[blocks of intermediate, pool rows]``, in w8a8.
 
     Raises:
         UsageError: the tensors do not fit the shape.
@@ -164,27 +197,36 @@ def moe_arguments(
     arguments = np.zeros(1, MOE_ARGUMENTS)
     row = arguments[0]
     pool_rows = shape.pool_rows(config.block_m)
-    row["tokens"] = _rows_map(tensors.pool, pool_rows, shape.hidden, config.block_m)
-    row["activations"] = _rows_map(activations, pool_rows, shape.intermediate, config.block_m)
+    each = shape.element_bytes
+    chunk = _CHUNK_BYTES // each
+    row["tokens"] = _rows_map(tensors.pool, pool_rows, shape.hidden, config.block_m, each)
+    row["activations"] = _rows_map(activations, pool_rows, shape.intermediate, config.block_m, each)
     row["swiglu"] = encode_map(
         activations,
         sizes=(shape.intermediate, pool_rows, 1, 1, 1),
-        stride_bytes=(shape.intermediate * _BF16, *[pool_rows * shape.intermediate * _BF16] * 3),
-        box=(_CHUNK, _PART_ROWS, 1, 1, 1),
+        stride_bytes=(shape.intermediate * each, *[pool_rows * shape.intermediate * each] * 3),
+        box=(chunk, _PART_ROWS, 1, 1, 1),
+        element_bytes=each,
     )
-    expert_bytes = shape.intermediate * shape.hidden * _BF16
+    expert_bytes = shape.intermediate * shape.hidden * each
     row["weights1"] = encode_map(
         tensors.weights1,
         sizes=(shape.hidden, shape.intermediate, 2, shape.experts),
-        stride_bytes=(shape.hidden * _BF16, expert_bytes, 2 * expert_bytes),
-        box=(_CHUNK, config.block_n // 2, 2, 1),
+        stride_bytes=(shape.hidden * each, expert_bytes, 2 * expert_bytes),
+        box=(chunk, config.block_n // 2, *((1, 1) if tensors.scales is not None else (2, 1))),
+        element_bytes=each,
     )
     row["weights2"] = encode_map(
         tensors.weights2,
         sizes=(shape.intermediate, shape.hidden, 1, shape.experts),
-        stride_bytes=(shape.intermediate * _BF16, expert_bytes, expert_bytes),
-        box=(_CHUNK, config.block_n, 1, 1),
+        stride_bytes=(shape.intermediate * each, expert_bytes, expert_bytes),
+        box=(chunk, config.block_n // (2 if tensors.scales is not None else 1), 1, 1),
+        element_bytes=each,
     )
+    row["pool_rows"] = pool_rows
+    if tensors.scales is not None:
+        row["token_scales"], row["activation_scales"] = tensors.scales.tokens, activation_scales
+        row["weight_scales1"], row["weight_scales2"] = tensors.scales.weights1, tensors.scales.weights2
     row["destination"][: shape.ranks] = tensors.destinations
     row["sources"], row["pool"] = tensors.sources, tensors.pool
     if tensors.signals:
@@ -194,17 +236,20 @@ def moe_arguments(
         row["origin"][: shape.ranks], row["ready"][: shape.ranks] = dispatch.origins, dispatch.ready
         row["pulls"], row["pull_rows"] = dispatch.pulls, dispatch.pull_rows
         row["pull_count"] = dispatch.pull_count
+        if dispatch.scales:
+            row["origin_scales"][: shape.ranks] = dispatch.scales
     row["hidden"], row["intermediate"] = shape.hidden, shape.intermediate
     row["rank"] = shape.rank
     row["withheld_row"] = NO_ROW
     return arguments
 
 
-def _rows_map(address: int, rows: int, columns: int, box_rows: int) -> NDArray[np.uint8]:
-    matrix_bytes = rows * columns * _BF16
+def _rows_map(address: int, rows: int, columns: int, box_rows: int, element_bytes: int) -> NDArray[np.uint8]:
+    matrix_bytes = rows * columns * element_bytes
     return encode_map(
         address,
         sizes=(columns, rows, 1, 1),
-        stride_bytes=(columns * _BF16, matrix_bytes, matrix_bytes),
-        box=(_CHUNK, box_rows, 1, 1),
+        stride_bytes=(columns * element_bytes, matrix_bytes, matrix_bytes),
+        box=(_CHUNK_BYTES // element_bytes, box_rows, 1, 1),
+        element_bytes=element_bytes,
     )

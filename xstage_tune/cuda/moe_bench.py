@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 
 from xstage_tune.base.bf16 import Bits
-from xstage_tune.base.errors import FindingError, UsageError
+from xstage_tune.base.errors import FindingError
 from xstage_tune.base.fabric import StorePath
 from xstage_tune.cuda.compiler import CompiledKernel
 from xstage_tune.cuda.driver import synchronize
@@ -42,9 +42,9 @@ class MoeKernel:
         self, workload: MoeWorkload, config: MegaMoeConfig, *, spans: bool
     ) -> Sequence[KernelVariant]:
         """The kernel itself first."""
-        _require_precision(workload)
-        recording = [moe_variant(config, record_spans=True)] if spans else []
-        return moe_variant(config), *recording
+        precision = workload.precision
+        recording = [moe_variant(config, precision, record_spans=True)] if spans else []
+        return moe_variant(config, precision), *recording
 
     def require_usable(self, config: MegaMoeConfig, compiled: CompiledKernel) -> None:
         """Spills and serialised products."""
@@ -52,7 +52,6 @@ class MoeKernel:
 
     def open(self, gpu: Gpu, workload: MoeWorkload, path: StorePath) -> KernelBench:
         """Operands, and destinations of all ranks."""
-        _require_precision(workload)
         return MoeBench(gpu, workload, path)
 
 
@@ -72,14 +71,14 @@ class MoeBench:
     ) -> Callable[[], None]:
         """See :class:`~xstage_tune.cuda.fused_kernel.KernelBench`."""
         assert isinstance(kernel, LoadedKernel)
-        buffers = self._buffers
+        buffers, precision = self._buffers, self._buffers.shape.precision
         buffers.draw_tokens(inputs)
         expected = None if trusted is None else self._received_from(trusted)
         received = self._received_from(kernel)
         samples = buffers.sample(kernel.kernel.config.block_m)
 
         def compare() -> None:
-            wrong = complaint(received, buffers.rows, samples, expected)
+            wrong = complaint(received, buffers.rows, samples, expected, precision)
             if wrong:
                 raise FindingError(
                     f"the output of {kernel.name} is wrong: {wrong}",
@@ -130,7 +129,7 @@ class MoeBench:
             prepared,
             name=f"{'local' if local else 'fused'}[{config.label}]",
             entry=KERNEL,
-            shared_bytes=shared_bytes(config),
+            shared_bytes=shared_bytes(config, buffers.shape.precision),
             timeout_s=buffers.shape.flops / _LEAST_FLOP_PER_S + stored_bytes / _LEAST_BYTES_PER_S,
         )
 
@@ -142,11 +141,3 @@ class MoeBench:
         synchronize(self._gpu.stream, _START_TIMEOUT_S + kernel.timeout_s, f"'{kernel.name}'")
         kernel.kernel.require_finished(self._gpu.stream)
         return self._buffers.received()
-
-
-def _require_precision(workload: MoeWorkload) -> None:
-    if workload.precision != "bf16":
-        raise UsageError(
-            f"'{workload.name}': there is no MoE kernel of {workload.precision} yet, only of bf16",
-            "--set precision=bf16, or use --device emulate or simulator",
-        )

@@ -100,7 +100,9 @@ class MegaMoe:
         self._pace = round(pace * _PACE_STEPS)
         self._timeout_ns, self._withheld_row = round(timeout_s * NS_PER_S), withheld_row
         self._dispatch = dispatch
-        variant = moe_variant(config, tickets=tickets, dispatch=dispatch, record_spans=record_spans)
+        variant = moe_variant(
+            config, shape.precision, tickets=tickets, dispatch=dispatch, record_spans=record_spans
+        )
         self.compiled = compile_fused(variant)
         require_usable(self.compiled, config)
         self._kernel = load_kernels(device, self.compiled)[KERNEL]
@@ -116,8 +118,11 @@ class MegaMoe:
             self._fault = _opened(opened, GpuMemory.zeroed(device, MOE_FAULT.itemsize))
             self._counters = _opened(opened, GpuMemory.zeroed(device, 4 * max(4, grid.rows)))
             self._arrivals = _opened(opened, GpuMemory.zeroed(device, 4 * max(4, grid.rows)))
-            activation_bytes = 2 * shape.pool_rows(config.block_m) * shape.intermediate
+            rows = shape.pool_rows(config.block_m)
+            activation_bytes = shape.element_bytes * rows * shape.intermediate
             self._activations = _opened(opened, GpuMemory(device, activation_bytes, device))
+            scale_bytes = max(_LEAST_BYTES, 4 * rows * shape.intermediate_blocks)
+            self._activation_scales = _opened(opened, GpuMemory(device, scale_bytes, device))
             tables = scheduling(shape, config, self.ctas, tickets=tickets).tables()
             self._scheduler = tables.parameters
             stream = device.create_stream()
@@ -128,7 +133,8 @@ class MegaMoe:
             self._recording = None
             if record_spans:
                 rounds = -(-tiles // self.ctas)
-                fitting = recording_bytes(config, dispatch=dispatch) // LANES // RECORD_DTYPE.itemsize
+                staged = recording_bytes(config, shape.precision, dispatch=dispatch)
+                fitting = staged // LANES // RECORD_DTYPE.itemsize
                 # Tickets may give one CTA more tiles than another.
                 capacity = min(fitting, 2 * _SPANS_PER_TILE * rounds)
                 self._recording = SpanBuffers(device, self.ctas * LANES, capacity)
@@ -143,7 +149,9 @@ class MegaMoe:
         """
         if (tensors.dispatch is not None) != self._dispatch:
             raise UsageError("this kernel was built with dispatch, or without: the tensors say otherwise")
-        arguments = moe_arguments(self.shape, self.config, tensors, self._activations.address)
+        arguments = moe_arguments(
+            self.shape, self.config, tensors, self._activations.address, self._activation_scales.address
+        )
         row = arguments[0]
         row["scheduler"] = self._scheduler[0]
         row["counters"], row["state"] = self._counters.address, self._state.address

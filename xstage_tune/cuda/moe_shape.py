@@ -5,14 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from xstage_tune.base.errors import UsageError
+from xstage_tune.families.megamoe.built import SCALE_BLOCK, element_bytes
 from xstage_tune.families.megamoe.config import MegaMoeConfig
 from xstage_tune.families.megamoe.order import MoeGrid
+from xstage_tune.families.megamoe.workload import Precision
 
 #: Destinations that a launch can name (``kMaxRanks`` of ``arguments.cuh``).
 MAX_RANKS = 8
 _BF16_BYTES = 2
-#: The copy engine's strides are whole units of 16 bytes.
-_ROW_UNIT = 8
+_SCALE_BYTES = 4
+#: The copy engine's strides are whole units of so many bytes.
+_ROW_UNIT_BYTES = 16
 #: Coordinates and slots are 32-bit; so are row counters.
 _MOST_POOL_ROWS = 2**28
 
@@ -30,6 +33,7 @@ class MoeShape:
         tokens_per_expert: rows routed to each local expert.
         ranks: whose tokens the rows are.
         rank: this one.
+        precision: of tokens, weights and activations; with w8a8 they are e4m3, and have scales.
 
     Raises:
         UsageError: a size is out of range.
@@ -40,13 +44,15 @@ class MoeShape:
     tokens_per_expert: tuple[int, ...]
     ranks: int = 1
     rank: int = 0
+    precision: Precision = "bf16"
 
     def __post_init__(self) -> None:
+        unit = _ROW_UNIT_BYTES // self.element_bytes
         for name, columns in (("hidden", self.hidden), ("intermediate", self.intermediate)):
-            if columns < 1 or columns % _ROW_UNIT:
+            if columns < 1 or columns % unit:
                 raise UsageError(
-                    f"{name} = {columns} is not a multiple of {_ROW_UNIT}: rows of the copy engine are whole "
-                    "units of 16 bytes",
+                    f"{name} = {columns} is not a multiple of {unit}: rows of the copy engine are whole "
+                    f"units of {_ROW_UNIT_BYTES} bytes",
                     "pad the matrices",
                 )
         if not self.tokens_per_expert or min(self.tokens_per_expert) < 0:
@@ -79,6 +85,32 @@ class MoeShape:
         return self.hidden * _BF16_BYTES
 
     @property
+    def element_bytes(self) -> int:
+        """Of tokens, weights and activations."""
+        return element_bytes(self.precision)
+
+    @property
+    def token_bytes(self) -> int:
+        """Of one token, without its scales."""
+        return self.hidden * self.element_bytes
+
+    @property
+    def hidden_blocks(self) -> int:
+        """Scales of a token's row; 0 in bf16."""
+        return _blocks(self.hidden) if self.precision == "w8a8" else 0
+
+    @property
+    def intermediate_blocks(self) -> int:
+        """Scales of a row of activations; 0 in bf16."""
+        return _blocks(self.intermediate) if self.precision == "w8a8" else 0
+
+    @property
+    def token_scales(self) -> int:
+        """Places for them in a row at the token's rank, whole units of 16 bytes."""
+        unit = _ROW_UNIT_BYTES // _SCALE_BYTES
+        return unit * -(-self.hidden_blocks // unit)
+
+    @property
     def flops(self) -> int:
         """Floating-point operations of the three matrix products of every row."""
         return 6 * self.rows * self.hidden * self.intermediate
@@ -105,3 +137,7 @@ class MoeShape:
             places.append(place)
             place += block_m * -(-tokens // block_m)
         return places
+
+
+def _blocks(columns: int) -> int:
+    return -(-columns // SCALE_BLOCK)

@@ -6,9 +6,10 @@ from xstage_tune.base.errors import UsageError
 from xstage_tune.base.fabric import StoreFlavour
 from xstage_tune.cuda.sources import MEGAMOE_SOURCE
 from xstage_tune.cuda.variants import KernelVariant
-from xstage_tune.families.megamoe.built import CONSUMERS, SHARED_BYTES_LIMIT, shared_bytes, unbuilt
+from xstage_tune.families.megamoe.built import BUILT, CONSUMERS, SHARED_BYTES_LIMIT, shared_bytes, unbuilt
 from xstage_tune.families.megamoe.config import MegaMoeConfig, Schedule
 from xstage_tune.families.megamoe.spans import LANES
+from xstage_tune.families.megamoe.workload import Precision
 
 KERNEL = "mega_moe"
 #: Two warpgroups that compute, and one that loads, publishes and stores.
@@ -18,10 +19,16 @@ LANE_BYTES = 56
 _WARP_THREADS = 32
 _WORD_BYTES = 4
 _FLAVOUR_MACRO: dict[StoreFlavour, int] = {"st.v4": 0, "tma": 1}
+_FORMAT_MACRO: dict[Precision, int] = {"bf16": 0, "w8a8": 1}
 
 
 def moe_variant(
-    config: MegaMoeConfig, *, tickets: bool = False, dispatch: bool = False, record_spans: bool = False
+    config: MegaMoeConfig,
+    precision: Precision,
+    *,
+    tickets: bool = False,
+    dispatch: bool = False,
+    record_spans: bool = False,
 ) -> KernelVariant:
     """The kernel of a config. The schedule is an argument of its launches, so it makes no difference here.
 
@@ -32,13 +39,14 @@ def moe_variant(
     Raises:
         UsageError: the kernel has no such variant; says which knob is out of range.
     """
-    for reason, hint in unbuilt(config, dispatch=dispatch):
+    for reason, hint in unbuilt(config, precision, dispatch=dispatch):
         raise UsageError(reason, hint)
-    shared = SHARED_BYTES_LIMIT if record_spans else shared_bytes(config, dispatch=dispatch)
+    shared = SHARED_BYTES_LIMIT if record_spans else shared_bytes(config, precision, dispatch=dispatch)
     return KernelVariant(
         MEGAMOE_SOURCE,
         (KERNEL,),
         {
+            "FORMAT": _FORMAT_MACRO[precision],
             "BLOCK_M": config.block_m,
             "BLOCK_N": config.block_n,
             "STAGES": config.pipeline_stages,
@@ -52,34 +60,44 @@ def moe_variant(
     )
 
 
-def recording_bytes(config: MegaMoeConfig, *, dispatch: bool = False) -> int:
+def recording_bytes(config: MegaMoeConfig, precision: Precision, *, dispatch: bool = False) -> int:
     """Shared memory left for staged spans."""
-    words = CONSUMERS * _WARP_THREADS * _WORD_BYTES
-    return SHARED_BYTES_LIMIT - shared_bytes(config, dispatch=dispatch) - LANES * LANE_BYTES - words
+    lanes = LANES * LANE_BYTES + CONSUMERS * _WARP_THREADS * _WORD_BYTES
+    return SHARED_BYTES_LIMIT - shared_bytes(config, precision, dispatch=dispatch) - lanes
 
 
-def _shipped() -> tuple[MegaMoeConfig, ...]:
-    rows: tuple[tuple[int, int, int, int, StoreFlavour], ...] = (
+def _shipped() -> dict[Precision, tuple[MegaMoeConfig, ...]]:
+    rows: dict[Precision, tuple[tuple[int, int, int, int, StoreFlavour], ...]] = {
         # block_m, block_n, pipeline_stages, staging_depth, store_flavour
-        (128, 256, 3, 1, "st.v4"),  # the widest products, of which an operand byte is used most often
-        (128, 256, 3, 1, "tma"),
-        (128, 128, 4, 2, "st.v4"),
-        (128, 128, 4, 2, "tma"),
-        (64, 256, 4, 1, "st.v4"),  # fewer rows an expert
-        (64, 256, 3, 2, "tma"),
-    )
-    return tuple(
-        MegaMoeConfig(
-            block_m=block_m,
-            block_n=block_n,
-            block_k=64,
-            pipeline_stages=stages,
-            staging_depth=slots,
-            schedule=Schedule(kind="interleaved", lead_rows=8),
-            store_flavour=flavour,
-            epilogue_warps=8,
-        )
-        for block_m, block_n, stages, slots, flavour in rows
+        "bf16": (
+            (128, 256, 3, 1, "st.v4"),  # the widest products, of which an operand byte is used most often
+            (128, 256, 3, 1, "tma"),
+            (128, 128, 4, 2, "st.v4"),
+            (128, 128, 4, 2, "tma"),
+            (64, 256, 4, 1, "st.v4"),  # fewer rows an expert
+            (64, 256, 3, 2, "tma"),
+        ),
+        "w8a8": ((128, 256, 3, 1, "st.v4"), (128, 256, 3, 1, "tma")),
+    }
+    return {
+        precision: tuple(_shipped_config(precision, *row) for row in of_precision)
+        for precision, of_precision in rows.items()
+    }
+
+
+def _shipped_config(
+    precision: Precision, block_m: int, block_n: int, stages: int, slots: int, flavour: StoreFlavour
+) -> MegaMoeConfig:
+    (block_k,) = BUILT[precision]["block_k"]
+    return MegaMoeConfig(
+        block_m=block_m,
+        block_n=block_n,
+        block_k=block_k,
+        pipeline_stages=stages,
+        staging_depth=slots,
+        schedule=Schedule(kind="interleaved", lead_rows=8),
+        store_flavour=flavour,
+        epilogue_warps=8,
     )
 
 

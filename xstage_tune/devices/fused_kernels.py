@@ -44,7 +44,7 @@ def require_kernel(kind: str, workload: Workload | None = None) -> None:
         of = f"'{workload.name}'" if workload else f"all workloads of kind '{kind}'"
         raise DeviceError(
             f"there is no fused kernel for {of} yet, only for some of that kind",
-            f"--set precision=bf16, or {_INSTEAD}",
+            f"--set precision=w8a8, or {_INSTEAD}",
         )
 
 

@@ -18,12 +18,13 @@ from xstage_tune.families.launch import FusedLaunch, GivenTimes
 from xstage_tune.families.megamoe.advice import moe_actions
 from xstage_tune.families.megamoe.axes import CONDITIONAL, SCHEDULE
 from xstage_tune.families.megamoe.budget import OPERAND_SWIZZLE_BYTES, megamoe_budgets, megamoe_rules
-from xstage_tune.families.megamoe.built import PART_ROWS, has_kernel, nearest_built, unbuilt
+from xstage_tune.families.megamoe.built import BUILT, has_kernel, nearest_built, unbuilt
 from xstage_tune.families.megamoe.config import MegaMoeConfig, Schedule, ScheduleKind
 from xstage_tune.families.megamoe.defaults import base_candidates, schedule_of_kind, with_staging_depth
 from xstage_tune.families.megamoe.estimate import MoeEstimate, estimate_moe
 from xstage_tune.families.megamoe.estimate_times import given_times
 from xstage_tune.families.megamoe.floors import moe_floors
+from xstage_tune.families.megamoe.kernel_budget import kernel_budgets
 from xstage_tune.families.megamoe.launch import moe_launch
 from xstage_tune.families.megamoe.load import MoeLoad, moe_load
 from xstage_tune.families.megamoe.ranking import predict_moe
@@ -49,6 +50,8 @@ class BoundMegaMoe(BoundFamily[MoeWorkload, MegaMoeConfig]):
 
     def budgets(self, config: MegaMoeConfig) -> tuple[Budget, ...]:
         """Shared memory, where the accumulators live, and threads."""
+        if has_kernel(self.workload, self.platform) and not any(unbuilt(config, self.workload.precision)):
+            return kernel_budgets(config, self.workload.precision, self.architecture, self.compute)
         return megamoe_budgets(config, self.workload, self.architecture, self.compute)
 
     def rules(self, config: MegaMoeConfig) -> Iterator[Violation]:
@@ -79,8 +82,10 @@ class BoundMegaMoe(BoundFamily[MoeWorkload, MegaMoeConfig]):
         if not has_kernel(self.workload, self.platform):
             return candidates
         # Of few tokens tiles are lower than any that is built.
-        raised = (one.model_copy(update={"block_m": PART_ROWS}) for one in candidates)
-        return [built for one in (*candidates, *raised) if (built := nearest_built(one))]
+        precision = self.workload.precision
+        lowest = min(BUILT[precision]["block_m"])
+        raised = (one.model_copy(update={"block_m": lowest}) for one in candidates)
+        return [built for one in (*candidates, *raised) if (built := nearest_built(one, precision))]
 
     def heuristics(self) -> dict[str, MegaMoeConfig]:
         """The default's tiles under DeepGEMM's schedule, and under that of its open Hopper change."""
@@ -120,14 +125,18 @@ class BoundMegaMoe(BoundFamily[MoeWorkload, MegaMoeConfig]):
         nothing else.
         """
         if self._reaches_built(axes):
-            for reason, _ in unbuilt(config):
+            for reason, _ in unbuilt(config, self.workload.precision):
                 yield Violation("MoE kernel", reason)
         yield from self._padded(config, axes)
 
     def _padded(self, config: MegaMoeConfig, axes: Mapping[str, tuple[Value, ...]]) -> Iterator[Violation]:
+        # What the layer's kernel is not built for is no alternative to what it is.
+        precision, own = self.workload.precision, has_kernel(self.workload, self.platform)
+        own = own and not any(unbuilt(config, precision))
         for axis, value in (("block_n", config.block_n), ("block_k", config.block_k)):
+            others = [int(one) for one in axes[axis] if not own or one in BUILT[precision][axis]]
             reason = self._padding(axis, value)
-            if reason and not all(self._padding(axis, int(other)) for other in axes[axis]):
+            if reason and not all(self._padding(axis, other) for other in others):
                 yield Violation("divisibility", reason)
 
     def _reaches_built(self, axes: Mapping[str, tuple[Value, ...]]) -> bool:
@@ -136,7 +145,8 @@ class BoundMegaMoe(BoundFamily[MoeWorkload, MegaMoeConfig]):
             return False
         key = tuple(axes.items())
         if key not in self._reaching:
-            built = (one.checked for one in self.variants(axes) if not any(unbuilt(one.checked)))
+            precision, tiles = self.workload.precision, (one.checked for one in self.variants(axes))
+            built = (tile for tile in tiles if not any(unbuilt(tile, precision)))
             self._reaching[key] = any(
                 not any(self._padded(tile, axes)) and self.check(tile).feasible for tile in built
             )

@@ -43,8 +43,10 @@ class MegaMoeFamily(Family[MoeWorkload, MegaMoeConfig]):
         return BoundMegaMoe(workload, platform)
 
     def kernel_source_of(self, workload: MoeWorkload) -> str:
-        """The tool's own is of bf16."""
-        return "megamoe/megamoe.cu" if workload.precision == "bf16" else ""
+        """The tool's own is of some precisions."""
+        from xstage_tune.families.megamoe.built import BUILT
+
+        return "megamoe/megamoe.cu" if workload.precision in BUILT else ""
 
     def anchor(self, data: dict[str, Any], folder: Path) -> None:
         """Make a relative ``routing.file`` one below ``folder``."""
