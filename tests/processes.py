@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
@@ -42,22 +42,29 @@ class WarmCommand(NamedTuple):
     stderr: Path
 
 
-def start_warm(folder: Path, *arguments: str) -> WarmCommand:
+def start_warm(
+    folder: Path, *arguments: str, at: Path | None = None, environment: Mapping[str, str] = os.environ
+) -> WarmCommand:
     """``xstage-tune arguments`` in a process that has everything imported, so that it is soon at work.
 
-    The first one of a test run waits until that is done.
+    It works in ``at``, what it writes goes to ``folder``. The first one of a test run waits until all is
+    imported.
     """
     stdout, stderr = (folder / f"{time.monotonic_ns()}.{name}" for name in ("stdout", "stderr"))
-    process = _WARM.Process(target=_run_warm, args=(arguments, dict(os.environ), stdout, stderr))
+    given = (arguments, dict(environment), at or Path.cwd(), stdout, stderr)
+    process = _WARM.Process(target=_run_warm, args=given)
     process.start()
     while not stderr.exists() and process.is_alive():
         time.sleep(0.001)
     return WarmCommand(process, stdout, stderr)
 
 
-def _run_warm(arguments: tuple[str, ...], environment: dict[str, str], stdout: Path, stderr: Path) -> None:
+def _run_warm(
+    arguments: tuple[str, ...], environment: dict[str, str], at: Path, stdout: Path, stderr: Path
+) -> None:
     os.environ.clear()
     os.environ.update(environment)
+    os.chdir(at)
     for number, file in ((1, stdout), (2, stderr)):
         os.dup2(os.open(file, os.O_WRONLY | os.O_CREAT), number)
     sys.argv = ["xstage-tune", *arguments]

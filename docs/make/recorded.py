@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import os
+import io
 import re
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import redirect_stdout
 from pathlib import Path
+
+from xstage_tune.commands._app import app
 
 #: name: (command whose run is reported, title of the figure in its page)
 _FIGURES = {
@@ -26,13 +27,8 @@ def draw() -> Iterator[tuple[str, str]]:
 
 def _page(command: str) -> str:
     """The report of the replay of a command's recording, in a store of its own."""
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, redirect_stdout(io.StringIO()):
         page = Path(folder) / "page.html"
         for arguments in ((command, "--device", "replay"), ("report", "--run", "latest", "-o", str(page))):
-            subprocess.run(
-                [sys.executable, "-m", "xstage_tune", *arguments],
-                env=os.environ | {"XSTAGE_STORE": f"{folder}/store.db"},
-                stdout=subprocess.DEVNULL,
-                check=True,
-            )
+            app([*arguments, "--store", f"{folder}/store.db"], standalone_mode=False)
         return page.read_text(encoding="utf-8")
