@@ -12,6 +12,14 @@ import pytest
 
 
 @contextmanager
+def one_at_a_time(file: Path) -> Iterator[None]:
+    """A block in which one process is at a time, by a lock on ``file``."""
+    with file.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+@contextmanager
 def made_once(factory: pytest.TempPathFactory, name: str) -> Iterator[Path]:
     """A folder of that name, the same for all processes of a test run; one at a time is in the block.
 
@@ -20,8 +28,7 @@ def made_once(factory: pytest.TempPathFactory, name: str) -> Iterator[Path]:
     folder = factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:  # has its own folder in that of the test run
         folder = folder.parent
-    with (folder / f"{name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with one_at_a_time(folder / f"{name}.lock"):
         made = folder / name
         made.mkdir(exist_ok=True)
         yield made
