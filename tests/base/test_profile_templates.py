@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import RunCli
+from xstage_tune.base.errors import ExitCode
 from xstage_tune.base.profile_files import check_profile
 from xstage_tune.base.schema_keys import schema_keys
 from xstage_tune.families.registry import families
@@ -26,7 +27,10 @@ def with_optional_keys(template: str) -> str:
     return re.sub(r"^#(?! )", "", template, flags=re.MULTILINE)
 
 
-WORKLOAD_MODELS = {family.workload_kind: family.workload_model for family in families()}
+#: Of one file; a space has what measures beside it.
+WORKLOAD_MODELS = {
+    family.workload_kind: family.workload_model for family in families() if not family.template_companions()
+}
 
 
 @pytest.mark.parametrize("kind", WORKLOAD_MODELS)
@@ -75,6 +79,12 @@ def test_a_workload_is_found_by_its_name(run_cli: RunCli) -> None:
     assert load_workload("acme/own_layer").name == "acme/own_layer"
     assert str(path.parents[1]) == run_cli("workloads", "path").stdout.rstrip("\n")
     assert str(path.parents[1]) in run_cli("workloads", "list").stdout
+
+
+def test_a_space_is_begun_with_what_measures_it(run_cli: RunCli) -> None:
+    result = run_cli("workloads", "new", "own/kernel", "--kind", "own")
+    assert (result.exit_code, result.stdout) == (ExitCode.USAGE, "")
+    assert "init-space" in result.stderr
 
 
 def test_a_folder_with_an_underscore_is_found_with_a_hyphen(run_cli: RunCli) -> None:

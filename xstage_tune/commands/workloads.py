@@ -86,9 +86,15 @@ def new(
 ) -> None:
     """Write a commented template of a workload of your own, which loads as it is."""
     from xstage_tune.base.files import write_text
+    from xstage_tune.families.registry import family_of_workload_kind
     from xstage_tune.families.workload_files import list_workloads, user_workloads_dir
     from xstage_tune.families.workload_template import workload_template
 
+    family = family_of_workload_kind(kind)
+    if family is not None and family.template_companions():
+        raise UsageError(
+            f"a workload of kind '{kind}' needs more files than one", "xstage-tune init-space FOLDER"
+        )
     text = workload_template(found_by(name), kind)
     path = target_of(name, output, user_workloads_dir(), list_workloads(), force)
     write_text(path, text, force=force)
