@@ -58,19 +58,19 @@ public:
 #pragma unroll
         for (u32 row = 0; row < 2; ++row) {
             // Two chains, since each is a row of dependent instructions.
-            float left = kFirst ? scores[2 * row] : fmaxf(maximum_[row], scores[2 * row]);
+            float left = scores[2 * row];
             float right = scores[2 * row + 1];
 #pragma unroll
             for (u32 i = 4 + 2 * row; i < kScores; i += 4) {
                 left = fmaxf(left, scores[i]);
                 right = fmaxf(right, scores[i + 1]);
             }
-            const float maximum = row_maximum(fmaxf(left, right));
-            const float shift = maximum * scale_log2_;
+            const float scaled = scaled_maximum(row_maximum(fmaxf(left, right)));
+            const float shift = kFirst ? scaled : fmaxf(shift_[row], scaled);
             if (!kFirst) {
-                correction_[row] = exp2_approximate(maximum_[row] * scale_log2_ - shift);
+                correction_[row] = exp2_approximate(shift_[row] - shift);
             }
-            maximum_[row] = maximum;
+            shift_[row] = shift;
             float left_sum = 0;
             float right_sum = 0;
 #pragma unroll
@@ -90,24 +90,23 @@ public:
         scale(output, correction_[0], correction_[1]);
     }
 
-    // Of a thread's two rows, as another softmax needs it to merge them: largest scores, and sums of the whole rows.
+    // Of a thread's two rows, as another softmax needs it to merge them: shifts, and sums of the whole rows.
     __device__ __forceinline__ FloatVector state() const {
-        return {maximum_[0], maximum_[1], row_total(sum_[0]), row_total(sum_[1])};
+        return {shift_[0], shift_[1], row_total(sum_[0]), row_total(sum_[1])};
     }
 
     // Takes over other KV rows of the same query rows, whose sums are added to the first of a row's four threads.
     __device__ __forceinline__ MergeScales merge(FloatVector other) {
-        const float other_maximum[2] = {other.x, other.y};
+        const float other_shift[2] = {other.x, other.y};
         const bool first = threadIdx.x % 4 == 0;
         const float other_sum[2] = {first ? other.z : 0, first ? other.w : 0};
         MergeScales scales;
 #pragma unroll
         for (u32 row = 0; row < 2; ++row) {
-            const float maximum = fmaxf(maximum_[row], other_maximum[row]);
-            const float shift = maximum * scale_log2_;
-            scales.mine[row] = exp2_approximate(maximum_[row] * scale_log2_ - shift);
-            scales.other[row] = exp2_approximate(other_maximum[row] * scale_log2_ - shift);
-            maximum_[row] = maximum;
+            const float shift = fmaxf(shift_[row], other_shift[row]);
+            scales.mine[row] = exp2_approximate(shift_[row] - shift);
+            scales.other[row] = exp2_approximate(other_shift[row] - shift);
+            shift_[row] = shift;
             sum_[row] = sum_[row] * scales.mine[row] + other_sum[row] * scales.other[row];
         }
         return scales;
@@ -118,6 +117,10 @@ public:
     }
 
 private:
+    // Rounded by itself, so that no subtraction is fused with it: while the largest score stands the shift does, and
+    // old tiles are rescaled by exactly 1; and otherwise from just the shift that they were computed with.
+    __device__ __forceinline__ float scaled_maximum(float score) const { return __fmul_rn(score, scale_log2_); }
+
     static __device__ __forceinline__ void scale(float (&output)[kOutputs], float first, float second) {
 #pragma unroll
         for (u32 i = 0; i < kOutputs; ++i) {
@@ -126,7 +129,7 @@ private:
     }
 
     float scale_log2_;
-    float maximum_[2];
+    float shift_[2];  // the largest score so far, scaled
     float sum_[2];
     float correction_[2];
 };

@@ -6,13 +6,14 @@ interleaving.
 
 from __future__ import annotations
 
+import platform
 from typing import Any
 
 import numpy as np
 import pytest
 
 from tests.attention_a2a.cases import config
-from tests.attention_a2a.emulation import POISON, EmulatedKernel, EmulatedRun, attention, float32
+from tests.attention_a2a.emulation import POISON, EmulatedKernel, EmulatedRun, attention, bf16, float32
 from xstage_tune.base.spans import SpanKind
 from xstage_tune.cuda.attention_shape import AttentionShape
 from xstage_tune.families.attention_a2a.config import AttentionConfig
@@ -89,6 +90,26 @@ def test_epochs_take_turns_at_two_buffers(kernel: EmulatedKernel, monkeypatch: p
     assert (run.buffers[:, 0] == POISON).all()
     assert run.words.tolist() == [2, 2]
     assert (int(run.exchange["epoch"][0]), int(run.exchange["arrived"][0])) == (2, 0)
+
+
+def test_old_tiles_keep_their_weight_while_the_largest_score_stands(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All scores are one large number: 1 and -1 cancel, also where subtractions are fused with products."""
+    fused = (
+        "-fexpensive-optimizations",
+        "-ffp-contract=fast",
+        *(["-mfma"] if platform.machine() == "x86_64" else []),
+    )
+    shape = AttentionShape(2, 1, 64, kv_tokens=1280)
+    run = EmulatedRun(EmulatedKernel(config(block_n=64), 64, options=fused), shape, monkeypatch, teams=1)
+    signs = np.where(np.arange(1280) < 640, -1, 1)[:, None, None] * np.ones((1, 1, 64))
+    run.give(
+        *(
+            bf16(np.broadcast_to(np.float32(value), size.shape))
+            for value, size in ((30.0, run.q), (30.1, run.k), (signs, run.v))
+        )
+    )
+    run.launch(0)
+    assert np.abs(float32(run.gathered(0))).max() < 1e-6
 
 
 @pytest.mark.parametrize("ranks", [1, 4], ids=["whole tiles", "straddling tiles"])

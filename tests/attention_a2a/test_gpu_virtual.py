@@ -162,6 +162,20 @@ def test_a_compiled_program_calls_it_as_one_operator(ranks: Any) -> None:
         )
 
 
+def test_old_tiles_keep_their_weight_while_the_largest_score_stands() -> None:
+    """All scores are one large number: means of 1 over half of V and -1 over the other are 0."""
+    import torch
+
+    q = torch.full((256, 1, 128), 30.0, device="cuda").bfloat16()
+    k = torch.full((12_800, 1, 128), 30.1, device="cuda").bfloat16()
+    v = torch.ones_like(k)
+    v[: len(v) // 2] = -1
+    out = torch.empty_like(q)
+    attention_a2a(q, k, v, [out.data_ptr()])
+    torch.cuda.synchronize()
+    assert float(out.abs().max()) < 1e-5
+
+
 def test_random_calls_of_four_ranks() -> None:
     import torch
 

@@ -414,6 +414,10 @@ inline unsigned __ballot_sync(unsigned, int agrees) {
     return votes;
 }
 inline int __ffs(int value) { return __builtin_ffs(value); }
+inline float __fmul_rn(float left, float right) {
+    volatile float product = left * right;  // not fused with what follows
+    return product;
+}
 inline void __syncwarp() {
     emulator::meet_warp();
     emulator::dawdle();
