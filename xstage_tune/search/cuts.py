@@ -20,6 +20,6 @@ def describe_cuts(space: Space, candidates: Candidates) -> tuple[Cut, ...]:
     ranked_last = candidates.unmeasured() - bounded
     if ranked_last:
         least_ns = candidates.remaining_bound_ns()
-        detail = f"bounds from {duration(least_ns)}, expected to be worse than those evaluated"
-        cuts.append(Cut("ranked last", ranked_last, detail))
+        bounds = f"bounds from {duration(least_ns)}" if least_ns > 0 else "no bound is known"
+        cuts.append(Cut("ranked last", ranked_last, f"{bounds}, expected to be worse than those evaluated"))
     return tuple(cuts)

@@ -303,7 +303,7 @@ class _Search:
         best_ns, bound_ns = self.candidates.best_ns, self.candidates.remaining_bound_ns()
         if not self.candidates.measured_ns:
             return "nothing ran yet"
-        standing = f"best {duration(best_ns)}, bound {duration(bound_ns)}"
+        standing = f"best {duration(best_ns)}" + (f", bound {duration(bound_ns)}" if bound_ns > 0 else "")
         if self._in_turn and self._surprises:
             standing += f", last {signed_percent(100 * (self._surprises[-1][0] - 1))} of what was expected"
         return standing
