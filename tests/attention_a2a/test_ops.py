@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 from dataclasses import dataclass, replace
+from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -14,6 +16,7 @@ from xstage_tune.cuda.attention_variants import SHIPPED
 from xstage_tune.families.binding import default_config
 from xstage_tune.families.workload_files import load_workload
 from xstage_tune.ops import attention_a2a, default_attention_config
+from xstage_tune.ops.runtime import torch_calls
 from xstage_tune.ops.tensors import input_layout
 from xstage_tune.platforms.loader import load_platform
 
@@ -114,6 +117,21 @@ def test_without_torch_the_error_says_so(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(DeviceError, match="torch is not available"):
         attention_a2a(GOOD, GOOD, GOOD, [0x1000])
+
+
+def test_of_another_torch_the_public_functions_are_called(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One without what its own generated code calls: nobody promises that."""
+    torch: Any = ModuleType("torch")
+    torch.empty_strided = lambda *layout, dtype, device: (*layout, dtype, device)
+    torch.cuda = SimpleNamespace(
+        current_device=lambda: 3,
+        current_stream=lambda device: SimpleNamespace(cuda_stream=70 + device),
+        is_current_stream_capturing=lambda: True,
+    )
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    calls = torch_calls()
+    assert calls.empty((2, 4), (4, 1), "bf16") == ((2, 4), (4, 1), "bf16", "cuda")
+    assert (calls.current_device(), calls.current_stream(3), calls.capturing()) == (3, 73, True)
 
 
 def test_importing_the_ops_imports_no_torch() -> None:

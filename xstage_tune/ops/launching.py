@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from xstage_tune.base.errors import UsageError
 from xstage_tune.model.checks import NS_PER_S
-from xstage_tune.ops.runtime import import_torch
+from xstage_tune.ops.runtime import import_torch, torch_calls
 from xstage_tune.ops.tensors import Tensor
 
 if TYPE_CHECKING:
@@ -82,11 +82,7 @@ class Call:
         self._timeout_s, self._timeout_ns = 0.0, 0
         self._bf16 = torch.bfloat16
         self._on_gpu = torch.cuda.device
-        # What torch's own generated code calls: a fraction of what the public functions cost.
-        self._empty = torch._C._dynamo.guards._empty_strided_cuda
-        self._current_device = torch._C._cuda_getDevice
-        self._current_stream = torch._C._cuda_getCurrentRawStream
-        self._capturing = torch._C._cuda_isCurrentStreamCapturing
+        self._empty, self._current_device, self._current_stream, self._capturing = torch_calls()
 
     def queue(self, q: Tensor, k: Tensor, v: Tensor, timeout_s: float, out: Any) -> Any:
         """Queue a call on torch's current stream; what it returns is complete behind it there.

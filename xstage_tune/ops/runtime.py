@@ -5,13 +5,15 @@ from __future__ import annotations
 import logging
 from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from xstage_tune.base.errors import DeviceError, UsageError
 from xstage_tune.families.attention_a2a.config import AttentionConfig
 from xstage_tune.families.attention_a2a.defaults import default_attention_config, known_tiles
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from cuda.core import Device, Stream
 
     from xstage_tune.cuda.attention_kernel import AttentionA2A
@@ -30,6 +32,44 @@ def import_torch() -> Any:
         return import_module("torch")
     except ImportError as error:
         raise DeviceError(f"torch is not available: {error}", "install it as its own site says") from None
+
+
+class TorchCalls(NamedTuple):
+    """What a call asks of torch.
+
+    Args:
+        empty: size, strides and dtype to a new tensor on the current GPU.
+        current_device: number of the current GPU.
+        current_stream: a GPU's number to the handle of its current stream.
+        capturing: whether that is being captured.
+    """
+
+    empty: Callable[[tuple[int, ...], tuple[int, ...], Any], Any]
+    current_device: Callable[[], int]
+    current_stream: Callable[[int], int]
+    capturing: Callable[[], bool]
+
+
+def torch_calls() -> TorchCalls:
+    """What the code that torch generates calls, a fraction of the cost of the public functions; else those.
+
+    Nobody promises that another torch has it.
+    """
+    torch = import_torch()
+    try:
+        return TorchCalls(
+            torch._C._dynamo.guards._empty_strided_cuda,
+            torch._C._cuda_getDevice,
+            torch._C._cuda_getCurrentRawStream,
+            torch._C._cuda_isCurrentStreamCapturing,
+        )
+    except AttributeError:
+        return TorchCalls(
+            lambda size, strides, dtype: torch.empty_strided(size, strides, dtype=dtype, device="cuda"),
+            torch.cuda.current_device,
+            lambda device: torch.cuda.current_stream(device).cuda_stream,
+            torch.cuda.is_current_stream_capturing,
+        )
 
 
 def current_stream() -> Stream:
