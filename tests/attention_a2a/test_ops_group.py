@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from tests.attention_a2a.cases import config
+from tests.attention_a2a.thread_group import ThreadGroup
 from tests.attention_a2a.threaded_ranks import (
-    FakeGroup,
     FakeInput,
     Ranks,
     empty_output,
@@ -34,11 +34,11 @@ def ranks(monkeypatch: pytest.MonkeyPatch) -> Ranks:
     return threaded_ranks(RANKS, monkeypatch)
 
 
-def attend(q: FakeInput, group: FakeGroup, **options: Any) -> Any:
+def attend(q: FakeInput, group: ThreadGroup, **options: Any) -> Any:
     return attention_a2a(q, q, q, group, config(), **options)
 
 
-def once(rank: int, group: FakeGroup) -> Any:
+def once(rank: int, group: ThreadGroup) -> Any:
     return attend(random_input(SIZE, rank), group)
 
 
@@ -46,7 +46,7 @@ def once(rank: int, group: FakeGroup) -> Any:
 def test_every_rank_gets_all_heads_of_its_tokens_in_every_epoch(ranks: Ranks, tokens: int) -> None:
     inputs = [[random_input((tokens, HEADS, HEAD_DIM), 10 * e + r) for r in range(RANKS)] for e in range(5)]
 
-    def program(rank: int, group: FakeGroup) -> list[np.ndarray]:
+    def program(rank: int, group: ThreadGroup) -> list[np.ndarray]:
         return [np.array(attend(epoch[rank], group)) for epoch in inputs]
 
     outcomes = ranks.run(program)
@@ -60,7 +60,7 @@ def test_every_rank_gets_all_heads_of_its_tokens_in_every_epoch(ranks: Ranks, to
 
 
 def test_a_result_outlives_later_calls(ranks: Ranks) -> None:
-    def program(rank: int, group: FakeGroup) -> list[np.ndarray]:
+    def program(rank: int, group: ThreadGroup) -> list[np.ndarray]:
         return [attend(random_input(SIZE, 10 * epoch + rank), group) for epoch in range(4)]
 
     outcomes = ranks.run(program)
@@ -70,7 +70,7 @@ def test_a_result_outlives_later_calls(ranks: Ranks) -> None:
 
 
 def test_a_result_goes_where_the_caller_wants_it(ranks: Ranks) -> None:
-    def program(rank: int, group: FakeGroup) -> bool:
+    def program(rank: int, group: ThreadGroup) -> bool:
         plain = once(rank, group)
         out = empty_output(plain.shape)
         return attend(random_input(SIZE, rank), group, out=out) is out and bool((out == plain).all())
@@ -81,7 +81,7 @@ def test_a_result_goes_where_the_caller_wants_it(ranks: Ranks) -> None:
 
 
 def test_all_shapes_share_buffers_which_grow(ranks: Ranks) -> None:
-    def program(rank: int, group: FakeGroup) -> None:
+    def program(rank: int, group: ThreadGroup) -> None:
         longer, longest = (random_input((tokens, HEADS, HEAD_DIM), rank) for tokens in (TOKENS + 1, 90))
         for _ in range(2):
             once(rank, group)
@@ -99,7 +99,7 @@ def test_all_shapes_share_buffers_which_grow(ranks: Ranks) -> None:
 
 
 def test_buffers_that_a_graph_may_hold_are_kept_when_others_take_their_place(ranks: Ranks) -> None:
-    def program(rank: int, group: FakeGroup) -> None:
+    def program(rank: int, group: ThreadGroup) -> None:
         once(rank, group)
         ranks.capturing = True
         once(rank, group)
@@ -113,7 +113,7 @@ def test_buffers_that_a_graph_may_hold_are_kept_when_others_take_their_place(ran
 
 
 def test_calls_are_ordered_where_the_stream_changes_or_a_graph_is_captured(ranks: Ranks) -> None:
-    def program(rank: int, group: FakeGroup) -> None:
+    def program(rank: int, group: ThreadGroup) -> None:
         for stream, capturing in ((1, False), (1, False), (2, False), (2, True), (2, False)):
             group.gather(None)
             ranks.stream, ranks.capturing = stream, capturing
@@ -147,7 +147,7 @@ def test_inputs_that_require_a_gradient_are_refused(ranks: Ranks) -> None:
 
 
 def test_ranks_that_disagree_are_told_in_what_before_anything_is_allocated(ranks: Ranks) -> None:
-    def program(rank: int, group: FakeGroup) -> None:
+    def program(rank: int, group: ThreadGroup) -> None:
         attend(random_input((TOKENS - (rank == 1), HEADS, HEAD_DIM), rank), group)
 
     first, second, third = ranks.run(program)
@@ -199,7 +199,7 @@ def test_a_rank_of_another_host_is_refused(ranks: Ranks) -> None:
 
 
 def test_a_late_rank_is_reported_by_the_next_call_and_by_all_after_it(ranks: Ranks) -> None:
-    def program(rank: int, group: FakeGroup) -> list[str]:
+    def program(rank: int, group: ThreadGroup) -> list[str]:
         once(rank, group)
         if rank == 1:
             return []
@@ -240,7 +240,7 @@ def test_a_group_without_attention_has_nothing_to_report(ranks: Ranks) -> None:
 
 
 def test_after_a_close_the_next_call_starts_anew(ranks: Ranks) -> None:
-    def program(rank: int, group: FakeGroup) -> Any:
+    def program(rank: int, group: ThreadGroup) -> Any:
         once(rank, group)
         close_group(group)
         close_group(group)
@@ -253,7 +253,7 @@ def test_after_a_close_the_next_call_starts_anew(ranks: Ranks) -> None:
 
 
 def test_memory_that_a_late_rank_may_store_to_is_not_given_back(ranks: Ranks) -> None:
-    def program(rank: int, group: FakeGroup) -> None:
+    def program(rank: int, group: ThreadGroup) -> None:
         once(rank, group)
         if rank != 1:
             attend(random_input(SIZE, rank), group, timeout_s=0.01)

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from tests.attention_a2a.thread_group import ThreadGroup
 from xstage_tune.base.errors import DeviceError, XStageError
 from xstage_tune.cuda.attention_shape import AttentionShape, Destinations
 from xstage_tune.ops.launching import CALLS
@@ -32,28 +33,6 @@ class FakeDevice:
 
     type: str
     index: int
-
-
-class FakeGroup:
-    """One rank's view of a process group."""
-
-    def __init__(self, rank: int, everyone: list[Any], barrier: threading.Barrier) -> None:
-        self._rank = rank
-        self._everyone = everyone
-        self._barrier = barrier
-
-    def rank(self) -> int:
-        return self._rank
-
-    def size(self) -> int:
-        return len(self._everyone)
-
-    def gather(self, value: Any) -> list[Any]:
-        self._everyone[self._rank] = value
-        self._barrier.wait(_PATIENCE_S)
-        values = list(self._everyone)
-        self._barrier.wait(_PATIENCE_S)
-        return values
 
 
 class FakeTensor(np.ndarray):
@@ -113,11 +92,11 @@ class Ranks:
 
     def __post_init__(self) -> None:
         everyone: list[Any] = [None] * self.count
-        barrier = threading.Barrier(self.count)
-        self.groups = [FakeGroup(rank, everyone, barrier) for rank in range(self.count)]
+        barrier = threading.Barrier(self.count, timeout=_PATIENCE_S)
+        self.groups = [ThreadGroup(rank, everyone, barrier) for rank in range(self.count)]
         self.gpus = [f"GPU-{rank}" for rank in range(self.count)]
 
-    def run(self, program: Callable[[int, FakeGroup], Any]) -> list[Any]:
+    def run(self, program: Callable[[int, ThreadGroup], Any]) -> list[Any]:
         """Run a program on all ranks: what each returned, or the XStageError that it raised."""
         outcomes: list[Any] = [None] * self.count
 
@@ -151,7 +130,7 @@ class Ranks:
         start = -memory.ctypes.data % _PAGE + 64 * (_here.rank + 1)
         return memory[start : start + nbytes].view(FakeTensor)
 
-    def rendezvous(self, tensor: FakeTensor, group: FakeGroup) -> SimpleNamespace:
+    def rendezvous(self, tensor: FakeTensor, group: ThreadGroup) -> SimpleNamespace:
         if (error := self.mapping_error.get(_here.rank)) is not None:
             raise error
         base = tensor.data_ptr() - tensor.data_ptr() % _PAGE
@@ -165,7 +144,7 @@ class Ranks:
         def device(_: FakeDevice | int) -> Iterator[None]:
             yield
 
-        def all_gather_object(outcomes: list[Any], value: Any, group: FakeGroup) -> None:
+        def all_gather_object(outcomes: list[Any], value: Any, group: ThreadGroup) -> None:
             outcomes[:] = group.gather(value)
 
         torch: Any = ModuleType("torch")

@@ -10,34 +10,20 @@ from unittest.mock import patch
 
 import torch
 
+from tests.attention_a2a.thread_group import ThreadGroup
 from xstage_tune.ops import close_group
 from xstage_tune.ops.operator import GROUPS
 
 _PATIENCE_S = 60.0
 
 
-class VirtualGroup:
-    """One rank's view of a group."""
+class VirtualGroup(ThreadGroup):
+    """A group that the operator finds by its name, another one for each rank."""
 
     def __init__(self, name: str, rank: int, everyone: list[Any], barrier: threading.Barrier) -> None:
+        super().__init__(rank, everyone, barrier)
         self.group_name = f"{name}:{rank}"
-        self._rank = rank
-        self._everyone = everyone
-        self._barrier = barrier
         GROUPS[self.group_name] = self
-
-    def rank(self) -> int:
-        return self._rank
-
-    def size(self) -> int:
-        return len(self._everyone)
-
-    def gather(self, value: Any) -> list[Any]:
-        self._everyone[self._rank] = value
-        self._barrier.wait(_PATIENCE_S)
-        values = list(self._everyone)
-        self._barrier.wait(_PATIENCE_S)
-        return values
 
 
 class VirtualRanks:
@@ -45,7 +31,7 @@ class VirtualRanks:
 
     def __init__(self, count: int) -> None:
         everyone: list[Any] = [None] * count
-        barrier = threading.Barrier(count)
+        barrier = threading.Barrier(count, timeout=_PATIENCE_S)
         self.groups = [VirtualGroup(f"virtual-{id(self)}", rank, everyone, barrier) for rank in range(count)]
         self.streams = [torch.cuda.Stream() for _ in range(count)]
         self._patches = [

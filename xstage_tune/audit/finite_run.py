@@ -54,7 +54,7 @@ def simulate_launch(
     launch = SimulatedKernels(platform).launch(workload, config)
     run, alone = launch.run(_SEED), launch.without_remote_stores().run(_SEED)
     how = "one launch on the event simulator"
-    latency = Figure(run.end_ns, max(Basis.DERIVED, basis), how)
+    latency = _simulated(run.end_ns, basis, how)
     beyond = f"{how}, beyond the same launch without remote stores"
     residual = derived(max(0.0, run.end_ns - alone.end_ns), beyond, latency)
     serial_ns = NS_PER_S * float(launch.streams.remote_bytes.sum()) / platform.drain.bytes_per_s
@@ -82,6 +82,9 @@ def simulate_latency_ns(
     from xstage_tune.simulator.fused_kernels import SimulatedKernels  # loads Numba
 
     run = SimulatedKernels(platform).launch(workload, config).run(_SEED)
-    return Figure(
-        run.end_ns, max(Basis.DERIVED, basis), f"one launch of {config.label} on the event simulator"
-    )
+    return _simulated(run.end_ns, basis, f"one launch of {config.label} on the event simulator")
+
+
+def _simulated(value: float, basis: Basis, how: str) -> Figure:
+    """A figure of a simulation with tile times of ``basis``: derived at best."""
+    return Figure(value, max(Basis.DERIVED, basis), how)

@@ -6,8 +6,8 @@ from functools import cache
 from typing import Any
 
 from xstage_tune.families.attention_a2a.config import AttentionConfig
-from xstage_tune.ops.attention import attention_a2a, no_gradient
 from xstage_tune.ops.collective import ProcessGroup
+from xstage_tune.ops.eager import attend, no_gradient
 from xstage_tune.ops.runtime import import_torch
 
 _NAME = "attention_over_group"
@@ -32,9 +32,7 @@ def _run(
     timeout_s: float,
 ) -> Any:
     chosen = None if config is None else _config(config)
-    return attention_a2a(
-        q, k, v, _group(group), chosen, heads=heads, softmax_scale=softmax_scale, timeout_s=timeout_s
-    )
+    return attend(q, k, v, _group(group), chosen, None, heads, softmax_scale, True, timeout_s, None)
 
 
 def _shape(
