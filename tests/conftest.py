@@ -6,12 +6,13 @@ import gc
 import importlib.util
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
+from tests.gpu_turns import gpu_turn, locks_folder
 from xstage_tune import cli
 
 
@@ -57,6 +58,16 @@ def _not_hushed(monkeypatch: pytest.MonkeyPatch) -> None:
 def _away_from_the_users_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A user's own platforms decide what commands rest on, and calibrations are kept there."""
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+
+
+@pytest.fixture(autouse=True)
+def _turn_on_the_gpu(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Of tests that use it: several at once, but one that times something has it alone."""
+    if request.node.get_closest_marker("gpu") is None:
+        yield
+        return
+    with gpu_turn(locks_folder(), alone=request.node.get_closest_marker("gpu_alone") is not None):
+        yield
 
 
 @pytest.fixture

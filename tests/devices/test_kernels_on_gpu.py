@@ -32,6 +32,7 @@ def run(device: IsolatedDevice, launch: KernelLaunch) -> KernelRun:
     return found.run
 
 
+@pytest.mark.gpu_alone
 def test_two_kernels_in_turn(device: IsolatedDevice) -> None:
     alone = run(device, KernelLaunch(WORKLOAD, WIDE, "host", inputs=1))
     assert 2e4 < alone.median_ns("latency") < 1e6
@@ -45,6 +46,7 @@ def test_two_kernels_in_turn(device: IsolatedDevice) -> None:
     assert both.busy_ns > 1e8
 
 
+@pytest.mark.gpu_alone
 def test_a_kernel_against_itself_is_a_tie(device: IsolatedDevice) -> None:
     same = run(device, KernelLaunch(WORKLOAD, WIDE, "host", 20, against=WIDE, inputs=3))
     assert same.ratio is not None
