@@ -169,6 +169,7 @@ def test_ranks_with_one_gpu_are_refused(ranks: Ranks) -> None:
     ("step", "error", "message"),
     [
         ("compiler_error", DeviceError("it is no Hopper"), "it is no Hopper"),
+        ("exchange_error", DeviceError("no memory"), "no memory"),
         (
             "allocation_error",
             RuntimeError("out of memory\nat x.cpp"),
@@ -213,6 +214,18 @@ def test_a_late_rank_is_reported_by_the_next_call_and_by_all_after_it(ranks: Ran
 
     late = ["rank 1 is late: its word is 1"] * 3
     assert ranks.run(program) == [late, [], late]
+
+
+def test_a_late_rank_that_asks_for_larger_buffers_learns_what_the_others_found(ranks: Ranks) -> None:
+    def program(rank: int, group: ThreadGroup) -> None:
+        once(rank, group)
+        if rank != 1:
+            attend(random_input(SIZE, rank), group, timeout_s=0.3)
+        attend(random_input((90, HEADS, HEAD_DIM), rank), group)
+
+    first, second, third = ranks.run(program)
+    assert first.message == third.message == "rank 1 is late: its word is 1"
+    assert second.message == f"rank 0 of the group cannot take part: {first.message}"
 
 
 def test_a_default_that_this_compiler_spills_in_gives_way_to_a_smaller_tile(

@@ -82,8 +82,9 @@ class Ranks:
     #: Streams that calls were ordered on, as they came.
     entered: list[tuple[int, bool]] = field(default_factory=list)
     gpus: list[str] = field(default_factory=list)
-    #: Raised by a rank's compiler, allocation and mapping.
+    #: Raised by a rank's compiler, exchange, allocation and mapping.
     compiler_error: dict[int, Exception] = field(default_factory=dict)
+    exchange_error: dict[int, Exception] = field(default_factory=dict)
     allocation_error: dict[int, Exception] = field(default_factory=dict)
     mapping_error: dict[int, Exception] = field(default_factory=dict)
     unreachable: int | None = None
@@ -176,7 +177,9 @@ class Ranks:
 class FakeExchange:
     """The epochs of one rank, and its fault."""
 
-    def __init__(self, _device: Any) -> None:
+    def __init__(self, ranks: Ranks) -> None:
+        if (error := ranks.exchange_error.get(_here.rank)) is not None:
+            raise error
         self.epoch = 0
         self.raised = ctypes.c_uint32()
         self._fault: DeviceError | None = None
@@ -289,7 +292,7 @@ def threaded_ranks(count: int, monkeypatch: pytest.MonkeyPatch) -> Ranks:
         "xstage_tune.cuda.attention_kernel.AttentionA2A",
         lambda _gpu, shape, _config, **_: FakeKernel(ranks, shape),
     )
-    monkeypatch.setattr("xstage_tune.cuda.attention_epochs.Exchange", FakeExchange)
+    monkeypatch.setattr("xstage_tune.cuda.attention_epochs.Exchange", lambda _: FakeExchange(ranks))
     monkeypatch.setattr("xstage_tune.cuda.stream_order.StreamOrder", lambda: FakeOrder(ranks))
     return ranks
 

@@ -77,17 +77,24 @@ class _Offer:
 
 
 class _Pool:
-    """The buffers of all ranks, and the exchange over them. All ranks make it at once."""
+    """The buffers of all ranks, and the exchange over them. All ranks make it at once.
+
+    The ranks meet behind the last memory that one of them takes or frees, which may wait for a GPU: where two
+    ranks share one, it may wait for a call that waits for this rank.
+    """
 
     def __init__(self, group: ProcessGroup, buffer_bytes: int) -> None:
+        with ExitStack() as opened:
+            collectively(group, lambda: self._make_exchange(opened))
+            self.buffers = SymmetricBuffers(group, buffer_bytes)
+            self._opened = opened.pop_all()
+
+    def _make_exchange(self, opened: ExitStack) -> None:
         from xstage_tune.cuda.attention_epochs import Exchange
 
-        with ExitStack() as opened:
-            self.buffers = SymmetricBuffers(group, buffer_bytes)
-            exchange = Exchange(current_gpu())
-            opened.callback(exchange.close)
-            self.ordered = Ordered(exchange)
-            self._opened = opened.pop_all()
+        exchange = Exchange(current_gpu())
+        opened.callback(exchange.close)
+        self.ordered = Ordered(exchange)
 
     def close(self) -> None:
         """Free what this rank has, but for buffers that a late sender may store to; the GPU is idle."""
@@ -101,7 +108,8 @@ class GroupAttention:
 
     In every epoch a rank stores to all, signals all, and receives from all: whatever its shape is, an epoch
     takes the buffer of its parity. A pool that is too small for a new shape makes place for a larger one,
-    which begins anew; the old one is kept where graphs may hold it.
+    which begins anew; the old one is kept where graphs may hold it. Before that each rank waits for its GPU:
+    all calls before this one are queued on every rank by then, so that none waits for ever.
     """
 
     def __init__(self, group: ProcessGroup, device: int) -> None:
@@ -189,14 +197,18 @@ class GroupAttention:
     def _grown(self, pool: _Pool | None, needed: int) -> _Pool:
         if pool is None:
             return _Pool(self._group, needed)
+        collectively(self._group, self._put_away_pool)
+        return _Pool(self._group, max(needed, _GROWTH * pool.buffers.buffer_bytes))
+
+    def _put_away_pool(self) -> None:
+        """Free the pool, but where graphs may hold it; after a fault it stays."""
         self.check()
-        grown = _Pool(self._group, max(needed, _GROWTH * pool.buffers.buffer_bytes))
         CALLS.forget(self._group)
-        if pool.ordered.captured:
+        pool, self._pool = self._pool, None
+        if pool is not None and pool.ordered.captured:
             self._held.append(pool)
-        else:
+        elif pool is not None:
             pool.close()
-        return grown
 
     def _take_part(
         self, shape: AttentionShape, config: AttentionConfig | None, softmax_scale: float | None
