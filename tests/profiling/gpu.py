@@ -20,11 +20,10 @@ from xstage_tune.families.attention_a2a.timing import (
     ATTENTIONS,
     AttentionLaunch,
     AttentionOutcome,
-    CheckFigures,
     Implementation,
     ProfileCase,
-    ReplayFigures,
 )
+from xstage_tune.families.profiled import CheckFigures, ReplayFigures
 from xstage_tune.launches.device import DeviceDescription, GpuState, LaunchInfo, Outcome, Verification
 
 #: 1,024 tokens of 4 local heads: 32 tiles of 128 rows.

@@ -15,7 +15,7 @@ from tests.configs.cases import attention_config
 from tests.profiling.gpu import spans_of
 from xstage_tune.base.bf16 import Bits, to_bf16
 from xstage_tune.base.errors import DeviceError, UsageError
-from xstage_tune.cuda import attention_buffers
+from xstage_tune.cuda import attention_buffers, profiles
 from xstage_tune.cuda import attention_profiles as cuda
 from xstage_tune.cuda.attention_buffers import AttentionBuffers
 from xstage_tune.cuda.attention_shape import AttentionShape, Destinations
@@ -26,13 +26,12 @@ from xstage_tune.families.attention_a2a.timing import (
     IMPLEMENTATIONS,
     AttentionLaunch,
     AttentionOutcome,
-    CheckFigures,
     Implementation,
     ProfileCase,
-    ReplayFigures,
     SpanFigures,
     replays,
 )
+from xstage_tune.families.profiled import CheckFigures, ReplayFigures
 from xstage_tune.launches.device import ComposedDevice, LaunchInfo
 
 CASE = ProfileCase("", 40, 2, 64, 8, 7, attention_config(block_n=64), "host", seed=3)
@@ -175,17 +174,18 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
         queue()
         return 1e6
 
-    for name, fake in (
-        ("AttentionA2A", Kernel),
-        ("SerialA2A", Serial),
-        ("AttentionBuffers", Buffers),
-        ("ReplayGraph", Graph),
-        ("GraphsInTurn", Replays),
-        ("elapsed_ns", elapsed_ns),
-        ("synchronize", lambda *_: None),
-        ("time", SimpleNamespace(sleep=lambda seconds: found.queued.append("rested" if seconds else ""))),
+    rest = SimpleNamespace(sleep=lambda seconds: found.queued.append("rested" if seconds else ""))
+    for module, name, fake in (
+        (cuda, "AttentionA2A", Kernel),
+        (cuda, "SerialA2A", Serial),
+        (cuda, "AttentionBuffers", Buffers),
+        (cuda, "time", rest),
+        (profiles, "ReplayGraph", Graph),
+        (profiles, "GraphsInTurn", Replays),
+        (profiles, "elapsed_ns", elapsed_ns),
+        (profiles, "synchronize", lambda *_: None),
     ):
-        monkeypatch.setattr(cuda, name, fake)
+        monkeypatch.setattr(module, name, fake)
     return found
 
 
@@ -203,7 +203,7 @@ class FakeGpu:
 
 @pytest.fixture(autouse=True)
 def _own_sources(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cuda, "installed_sha256", lambda *_: "ab" * 32)
+    monkeypatch.setattr(profiles, "installed_sha256", lambda *_: "ab" * 32)
 
 
 def attentions() -> ComposedDevice:

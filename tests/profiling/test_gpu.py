@@ -16,12 +16,11 @@ from xstage_tune.families.attention_a2a.timing import (
     IMPLEMENTATIONS,
     RECORDING,
     AttentionLaunch,
-    CheckFigures,
     ProfileCase,
-    ReplayFigures,
     SpanFigures,
     replays,
 )
+from xstage_tune.families.profiled import CheckFigures, ReplayFigures
 
 pytestmark = pytest.mark.gpu
 

@@ -26,10 +26,9 @@ from xstage_tune.families.attention_a2a.timing import (
     IMPLEMENTATIONS,
     RECORDING,
     AttentionLaunch,
-    CheckFigures,
     Implementation,
-    ReplayFigures,
 )
+from xstage_tune.families.profiled import CheckFigures, ReplayFigures
 from xstage_tune.launches.device import Verification
 from xstage_tune.platforms.loader import load_platform
 from xstage_tune.report.profile_page import sweep_figure

@@ -23,13 +23,8 @@ from xstage_tune.experiments.timing.prediction import predict
 from xstage_tune.experiments.timing.procedure import profile
 from xstage_tune.experiments.timing.request import ProfileRequest
 from xstage_tune.experiments.timing.result import NO_RESIDUAL, conclude
-from xstage_tune.families.attention_a2a.timing import (
-    IMPLEMENTATIONS,
-    RECORDING,
-    AttentionLaunch,
-    CheckFigures,
-    replays,
-)
+from xstage_tune.families.attention_a2a.timing import IMPLEMENTATIONS, RECORDING, AttentionLaunch, replays
+from xstage_tune.families.profiled import CheckFigures
 from xstage_tune.launches.recording import MEMBER, RecordingWriter, new_recording
 from xstage_tune.launches.replay import ReplayedDevice
 from xstage_tune.platforms.loader import load_platform

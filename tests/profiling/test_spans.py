@@ -12,8 +12,9 @@ from tests.configs.cases import attention_config
 from tests.profiling.gpu import LOCAL_ISSUE_NS, Q_LOOP_NS, REMOTE_ISSUE_NS, WAIT_NS, spans_of
 from xstage_tune.base.spans import SpanKind, SpanTable
 from xstage_tune.families.attention_a2a.budget import finishing_warpgroups
-from xstage_tune.families.attention_a2a.spans import distribution, sampled_ctas, span_figures, tile_spans
+from xstage_tune.families.attention_a2a.spans import span_figures, tile_spans
 from xstage_tune.families.attention_a2a.timing import ProfileCase
+from xstage_tune.families.profiled import distribution, sampled_ctas
 
 #: 3 heads of 8 tiles; ranks own one tile each.
 CASE = ProfileCase("", 1024, 3, 128, 8, 7, attention_config(tile_order="rotated"), "host")

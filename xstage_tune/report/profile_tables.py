@@ -25,10 +25,10 @@ from xstage_tune.families.attention_a2a.timing import (
     IMPLEMENTATIONS,
     RECORDING,
     SERIAL,
-    Distribution,
     Implementation,
     SpanFigures,
 )
+from xstage_tune.families.profiled import Distribution
 from xstage_tune.model.checks import NS_PER_S
 from xstage_tune.platforms.loader import is_current
 from xstage_tune.platforms.schema import PlatformProfile

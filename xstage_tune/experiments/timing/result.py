@@ -18,12 +18,11 @@ from xstage_tune.families.attention_a2a.timing import (
     IMPLEMENTATIONS,
     RECORDING,
     SERIAL,
-    CheckFigures,
     Implementation,
     ProfileCase,
-    ReplayFigures,
     SpanFigures,
 )
+from xstage_tune.families.profiled import CheckFigures, ReplayFigures
 from xstage_tune.launches.device import Verification
 from xstage_tune.model import attention
 from xstage_tune.model.checks import NS_PER_S

@@ -8,8 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xstage_tune.base.bf16 import Bits, Floats, from_bf16, to_bf16
-from xstage_tune.base.errors import FindingError
-from xstage_tune.families.attention_a2a.timing import AttentionOutcome, CheckFigures
+from xstage_tune.families import profiled
+from xstage_tune.families.attention_a2a.timing import AttentionOutcome
+from xstage_tune.families.profiled import CheckFigures
 from xstage_tune.launches.device import Verification
 
 Ints = NDArray[np.int64]
@@ -127,36 +128,13 @@ def check_equal(output: Bits, expected: Bits, rows_per_rank: int) -> tuple[Check
 
 
 def require_right(checked: AttentionOutcome) -> None:
-    """Refuse a check that found a wrong output; other launches pass.
-
-    Raises:
-        FindingError: says which implementation's, and where.
-    """
-    figures, found = checked.figures, checked.verification
-    if not isinstance(figures, CheckFigures):
-        return
-    wrong = complaint(figures, found)
-    if not wrong:
-        return
-    case = checked.launch.case
-    of = f"{case.config.label}{f', {case.label}' if case.label else ''}"
-    raise FindingError(
-        f"the output of {checked.launch.implementation} is wrong ({of}): {wrong}; "
-        f"{found.mismatched_bytes:,} of {found.checked_bytes:,} bytes",
-        "do not use this kernel; xstage-tune doctor tests each path",
-    )
+    """See :func:`xstage_tune.families.profiled.require_right`."""
+    profiled.require_right(checked, TOLERANCE)
 
 
 def complaint(figures: CheckFigures, found: Verification) -> str:
     """What is wrong with a checked output; empty where nothing is."""
-    if figures.place:
-        return figures.place
-    if not found.checked_bytes:
-        return "nothing was checked"
-    if found.mismatched_bytes:
-        return "bytes differ"
-    error = figures.relative_error
-    return "" if error is None or error <= TOLERANCE else f"relative error {error:.3g} against fp32"
+    return profiled.complaint(figures, found, TOLERANCE)
 
 
 def _place(token: int, head: int, what: str, rank: int | None = None) -> str:

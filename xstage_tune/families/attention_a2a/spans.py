@@ -6,7 +6,6 @@ Where CTAs share a tile, that is by each CTA's part of it, which one of its warp
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import ceil
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,12 +13,10 @@ from numpy.typing import NDArray
 from xstage_tune.base.spans import SpanKind, SpanTable
 from xstage_tune.families.attention_a2a.budget import finishing_warpgroups
 from xstage_tune.families.attention_a2a.order import AttentionGrid, attention_order
-from xstage_tune.families.attention_a2a.timing import Distribution, ProfileCase, SpanFigures
+from xstage_tune.families.attention_a2a.timing import ProfileCase, SpanFigures
+from xstage_tune.families.profiled import distribution
 
 Floats = NDArray[np.float64]
-
-#: Of one launch that are kept: about 100 kB.
-MOST_SPANS = 12_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,22 +105,3 @@ def span_figures(table: SpanTable, case: ProfileCase, *, remote: bool) -> SpanFi
         issue=distribution(tiles.issue_ns[stores]),
         warpgroup_issue=distribution(warpgroup_issue),
     )
-
-
-def distribution(sample_ns: Floats) -> Distribution | None:
-    """Mean and quantiles of a sample; None of an empty one."""
-    if not sample_ns.size:
-        return None
-    p50, p90, p99, most = np.quantile(sample_ns, (0.5, 0.9, 0.99, 1.0)).tolist()
-    return Distribution(sample_ns.size, float(sample_ns.mean()), p50, p90, p99, most)
-
-
-def sampled_ctas(table: SpanTable, lanes_per_cta: int, most_spans: int) -> SpanTable:
-    """All spans of CTAs spread evenly, about ``most_spans`` in all; of the others only the clocks."""
-    if len(table.spans) <= most_spans:
-        return table
-    cta = np.arange(len(table.lanes)) // lanes_per_cta
-    chosen = cta % ceil(len(table.spans) / most_spans) == 0
-    lanes = table.lanes.copy()
-    lanes["recorded"][~chosen] = 0
-    return SpanTable(table.spans[chosen[table.spans["lane"]]], lanes)

@@ -12,12 +12,20 @@ from pydantic import Field, TypeAdapter
 
 from xstage_tune.base.errors import UsageError
 from xstage_tune.base.fabric import StoreFlavour, StorePath
-from xstage_tune.base.field_types import Count, Positive
 from xstage_tune.families.attention_a2a.budget import staged_rows
 from xstage_tune.families.attention_a2a.config import AttentionConfig
 from xstage_tune.families.attention_a2a.ownership import first_token, rows_per_rank
 from xstage_tune.families.attention_a2a.workload import AttentionWorkload
 from xstage_tune.families.config_files import config_keys
+from xstage_tune.families.profiled import (
+    CheckFigures,
+    Distribution,
+    ProfiledLaunch,
+    ReplayFigures,
+    What,
+    launch_keys,
+    launch_words,
+)
 from xstage_tune.families.workload_fields import OUTPUT_BYTES
 from xstage_tune.launches.device import LaunchKind, Outcome
 
@@ -36,7 +44,6 @@ Implementation = Literal[
     "attention-recording",
     "fused-recording",
 ]
-What = Literal["check", "replay", "spans"]
 SERIAL: tuple[Implementation, ...] = ("serial-direct", "serial-copy", "serial-permute")
 #: Those that leave spans off.
 IMPLEMENTATIONS: tuple[Implementation, ...] = ("attention", "all-to-all", *SERIAL, "fused")
@@ -71,6 +78,11 @@ class ProfileCase:
     config: AttentionConfig
     path: StorePath
     seed: int = 0
+
+    @property
+    def words(self) -> str:
+        """See :class:`~xstage_tune.families.profiled.ProfiledCase`."""
+        return self.config.label
 
     @property
     def flops(self) -> int:
@@ -131,46 +143,6 @@ def profile_case(
 
 
 @dataclass(frozen=True, slots=True)
-class CheckFigures:
-    """Whether an implementation's output is right.
-
-    Args:
-        relative_error: norm of the error over that of an fp32 reference, on sampled tokens of all heads; of
-            the attention alone. The others' outputs have to equal the attention's bit for bit.
-        place: where the output is wrong first, or for the attention most; empty where it is right.
-    """
-
-    relative_error: float | None
-    place: str
-    what: Literal["check"] = "check"
-
-
-@dataclass(frozen=True, slots=True)
-class ReplayFigures:
-    """Replays of a CUDA graph: ``launches`` of an implementation back to back, or in some runs of them.
-
-    Args:
-        time_ns: of one of them, between events around each run; the mean.
-    """
-
-    launches: Count
-    time_ns: Positive
-    what: Literal["replay"] = "replay"
-
-
-@dataclass(frozen=True, slots=True)
-class Distribution:
-    """Of a kind of spans; times in ns."""
-
-    count: int
-    mean_ns: float
-    p50_ns: float
-    p90_ns: float
-    p99_ns: float
-    max_ns: float
-
-
-@dataclass(frozen=True, slots=True)
 class SpanFigures:
     """Spans of one launch of a recording variant; None where no tile has the span.
 
@@ -199,24 +171,13 @@ Figures = CheckFigures | ReplayFigures | SpanFigures
 
 
 @dataclass(frozen=True, slots=True)
-class AttentionLaunch:
-    """One thing that is done with an implementation of a case.
+class AttentionLaunch(ProfiledLaunch[ProfileCase, Implementation]):
+    """See :class:`~xstage_tune.families.profiled.ProfiledLaunch`.
 
-    ``check``: run once on poisoned buffers and compare the output; the attention's own comes first, since the
-    others' have to equal it. ``replay``: one place of a timing of implementations that run in turn, over and
-    over, without a pause; the launches of all places are asked for one behind the other. ``spans``: those of
-    the last of some launches of the recording variant of an implementation of :data:`RECORDING`, after a
-    rest, so that clocks are those of neither the replays nor the other recording.
-
-    Args:
-        in_turn, place: of a replay: which implementations run in turn, and which of them this times.
+    Of checks the attention's own comes first, since the others' outputs have to equal it. Spans are those of
+    the recording variant of an implementation of :data:`RECORDING`, after a rest, so that clocks are those of
+    neither the replays nor the other recording.
     """
-
-    case: ProfileCase
-    implementation: Implementation
-    what: What
-    in_turn: tuple[Implementation, ...] = ()
-    place: int = 0
 
     @property
     def kind(self) -> LaunchKind[AttentionLaunch, Figures, AttentionPoint]:
@@ -280,18 +241,13 @@ class _Attentions(LaunchKind[AttentionLaunch, Figures, AttentionPoint]):
     points = TypeAdapter(AttentionPoint)
 
     def keys(self, launch: AttentionLaunch) -> dict[str, Any]:
-        return {
-            "label": launch.case.label,
-            "implementation": launch.implementation,
-            "what": launch.what,
-        }
+        return launch_keys(launch)
 
     def sha256(self, launch: AttentionLaunch) -> str:
         return case_sha256(launch.case)
 
     def words(self, launch: AttentionLaunch) -> str:
-        label = launch.case.label
-        return f"{launch.implementation}{f', {label}' if label else ''} ({launch.what})"
+        return launch_words(launch)
 
     def point(self, outcome: AttentionOutcome) -> AttentionPoint:
         launch, case = outcome.launch, outcome.launch.case
