@@ -129,6 +129,15 @@ def test_where_nothing_beats_the_default_surely_it_is_the_answer() -> None:
     assert not result.beats_default
 
 
+@pytest.mark.parametrize(("noise", "warned"), [(5e-3, 0), (0.15, 2)])
+def test_times_that_do_not_hold_still_are_not_taken_for_an_answer_unsaid(noise: float, warned: int) -> None:
+    winner = OTHERS[40]
+    device = InTurn(lambda config: 1e8 if config == winner else 1e9, noise=noise)
+    result = measured(device, sampler="exhaustive", trials=None)
+    assert result.best.config == winner
+    assert sum("hold still" in warning for warning in result.warnings) == warned
+
+
 def test_of_equal_ones_the_config_that_hides_more_wins_and_the_result_says_so(store: Store) -> None:
     fast = OTHERS[40:43]
     exposed = dict(zip(fast, (3e4, 1e4, 2e4), strict=True))

@@ -33,26 +33,26 @@ import time
 from collections.abc import Iterator
 from dataclasses import asdict
 from math import isfinite
-from statistics import median
 
-from xstage_tune.base.errors import DeviceError, DeviceLost, FindingError, RunInterrupted
+from xstage_tune.base.errors import DeviceError, FindingError, RunInterrupted
 from xstage_tune.base.interrupts import held_back, stop_if_asked
-from xstage_tune.base.limits import Objective
 from xstage_tune.base.number_format import counted, duration, percent, signed_percent
 from xstage_tune.base.progress import Progress, phase
 from xstage_tune.families.binding import bind
 from xstage_tune.families.config import KernelConfig
-from xstage_tune.families.kernel_launch import KernelLaunch, KernelRun
-from xstage_tune.launches.device import Device, LooksAhead
+from xstage_tune.launches.device import Device
 from xstage_tune.model.checks import NS_PER_S
-from xstage_tune.search.answer import EQUAL, SLOWER_MARGIN, choose_answer
+from xstage_tune.search.answer import SLOWER_MARGIN, choose_answer
 from xstage_tune.search.candidates import Candidates
 from xstage_tune.search.cuts import describe_cuts
-from xstage_tune.search.evaluation import Evaluation, Failed, Failure, evaluate, grouped
+from xstage_tune.search.evaluation import Evaluation, Failed, Failure, grouped
 from xstage_tune.search.journal import Journal
+from xstage_tune.search.last_comparison import LastComparison
+from xstage_tune.search.model_check import Expectations
 from xstage_tune.search.ranking import rank_configs
 from xstage_tune.search.request import SearchRequest
-from xstage_tune.search.result import ModelCheck, Outcome, SearchResult, final_outcome
+from xstage_tune.search.result import SearchResult
+from xstage_tune.search.runner import Runner
 from xstage_tune.search.sampling import Proposer
 from xstage_tune.search.space import Space, violations_of
 
@@ -67,16 +67,8 @@ _CHECKED_TURN = 20
 _MOST_USELESS_ASKS = 8
 #: Runs of a config that seems to be the best so far.
 _CONFIRMING_REPEATS = 3
-#: Repeats of the last comparison, and how many configs beside the baselines take part: those within 1%, or
-#: within what runs of one config differ by.
-_FINAL_REPEATS = 5
-_FINALISTS, _FINALISTS_IN_TURN = 4, 5
-_FINALIST_MARGIN = 0.01
-#: No interval makes it more.
-_WIDEST = 0.05
-#: Samples of the last comparison on a device that times in turn.
-_FINAL_SAMPLES = 20
-#: Of each config of a whole space, on such a device: others are to search it by what is measured here.
+#: Samples of each config of a whole space, on a device that times in turn: others are to search it by what
+#: is measured here.
 _WHOLE_SAMPLES = 8
 #: Configs beside the next one that a device may get ready for.
 _LOOKED_AHEAD = 32
@@ -84,8 +76,6 @@ _LOOKED_AHEAD = 32
 _HOPELESS = 16
 #: What may be no fault of the config: anything but its code and its output.
 _MAY_BE_THE_DEVICES = ("launch", "fault", "timeout")
-#: Runs of a known config that must fail before the device counts as gone.
-_PROBES = 2
 
 
 def run_search(
@@ -128,7 +118,7 @@ class _Search:
         journal: Journal,
         progress: Progress,
     ) -> None:
-        self._request, self._space, self._device = request, space, device
+        self._request, self._space = request, space
         self._journal, self._progress = journal, progress
         with phase(f"ranking {len(space.configs):,} configs"):
             self._ranking = rank_configs(space.configs, request.workload, request.platform, request.objective)
@@ -137,19 +127,12 @@ class _Search:
         self._finished = dict(journal.finished())
         self._failed_before = dict(journal.failed())
         self._ran = 0
-        self._succeeded = False
         self._began = time.monotonic()
-        self._launched = 0
-        self._busy_ns = 0.0
-        self._in_turn = False
+        self._runner = Runner(request, space, device, self.candidates, journal.study_id)
+        self._last = LastComparison(self._runner, self.candidates, space, request.objective, self._fail)
+        self._expectations = Expectations()
         self._reference: int | None = None
         self._chance = random.Random(request.seed)
-        #: Configs that were measured though they would have been left out, and whether a bound cut them.
-        self._checks: dict[int, bool] = {}
-        #: Measured over expected objective, in the order of trials, and over that of the closed forms alone.
-        self._surprises: list[tuple[float, float]] = []
-        self._failed_yardsticks: dict[KernelConfig, Failed] = {}
-        self._margin = _FINALIST_MARGIN
         self._no_default = space.no_default
         every = len(space.configs)
         self._most = request.trials or (every if request.exhaustive else min(_DEFAULT_TRIALS, every))
@@ -211,7 +194,7 @@ class _Search:
             return
         while True:
             turn = self.candidates.tried
-            if self._in_turn and turn % _CHECKED_TURN == _CHECKED_TURN - 1:
+            if self._runner.in_turn and turn % _CHECKED_TURN == _CHECKED_TURN - 1:
                 left_out = self.candidates.left_out()
                 if left_out:
                     yield self._check(self._chance.choice(left_out))
@@ -228,7 +211,7 @@ class _Search:
 
     def _check(self, index: int) -> int:
         """A config that would have been left out, to be measured all the same."""
-        self._checks[index] = self.candidates.is_bounded(index)
+        self._expectations.to_be_checked(index, bounded=self.candidates.is_bounded(index))
         return index
 
     def _sampled(self) -> int | None:
@@ -270,7 +253,8 @@ class _Search:
     def _try(self, index: int) -> None:
         """Evaluate a config unless that was done, and tell the sampler."""
         stop_if_asked()
-        self._look_ahead(index)
+        if coming := self._coming(index):
+            self._runner.look_ahead(coming)
         if index in self.candidates.measured_ns or index in self.candidates.failed:
             return
         config = self._space.configs[index]
@@ -284,28 +268,20 @@ class _Search:
         self._proposer.tell(config, self.candidates.measured_ns.get(index))
         self._progress.advance(self._standing())
 
-    def _look_ahead(self, index: int) -> None:
-        """Let the device get ready for a config and those that may come next: compile them, say."""
-        if not isinstance(self._device, LooksAhead):
-            return
-        request, configs = self._request, self._space.configs
-        if request.exhaustive:
-            if self.candidates.tried:  # it was told of all of them
-                return
-            coming = self._ranking.order.tolist()
-        else:
-            coming = self.candidates.expected_best(_LOOKED_AHEAD)
-        path = request.platform.path
-        launches = [KernelLaunch(request.workload, configs[i], path) for i in (index, *coming)]
-        self._device.expect(launches)
+    def _coming(self, index: int) -> list[int]:
+        """A config and those that may come next; empty where the device was told of them before."""
+        if not self._request.exhaustive:
+            return [index, *self.candidates.expected_best(_LOOKED_AHEAD)]
+        return [] if self.candidates.tried else [index, *self._ranking.order.tolist()]
 
     def _standing(self) -> str:
         best_ns, bound_ns = self.candidates.best_ns, self.candidates.remaining_bound_ns()
         if not self.candidates.measured_ns:
             return "nothing ran yet"
         standing = f"best {duration(best_ns)}" + (f", bound {duration(bound_ns)}" if bound_ns > 0 else "")
-        if self._in_turn and self._surprises:
-            standing += f", last {signed_percent(100 * (self._surprises[-1][0] - 1))} of what was expected"
+        surprise = self._expectations.last_surprise if self._runner.in_turn else None
+        if surprise is not None:
+            standing += f", last {signed_percent(100 * (surprise - 1))} of what was expected"
         return standing
 
     def _evaluate(self, index: int, config: KernelConfig) -> None:
@@ -317,19 +293,19 @@ class _Search:
         objective = self._request.objective
         self._ran += 1
         against = self._incumbent()
-        repeats = _WHOLE_SAMPLES if self._in_turn and self._request.exhaustive else 1
-        found = self._run(index, repeats, against)
+        repeats = _WHOLE_SAMPLES if self._runner.in_turn and self._request.exhaustive else 1
+        found = self._runner.run(index, repeats, against)
         if (
             isinstance(found, Evaluation)
             and found.run.ratio is None
             and found.run.median_ns(objective) < self.candidates.best_ns
         ):
-            found = self._run(index, _CONFIRMING_REPEATS, against)
+            found = self._runner.run(index, _CONFIRMING_REPEATS, against)
         if isinstance(found, Failure):
             self._fail(index, found)
             return
         run = found.run
-        self._margin = max(self._margin, _spread(run, objective))
+        self._last.note_spread(run)
         objective_ns, latency_ns = run.median_ns(objective), run.median_ns("latency")
         if run.ratio is not None and against is not None:
             latency_ns = run.ratio.value * self.candidates.latency_ns[against]
@@ -337,8 +313,7 @@ class _Search:
                 objective_ns = latency_ns
         bound_ns, expected_ns = self.candidates.bound_ns(index), self.candidates.expected_ns(index)
         closed_ns = float(self._ranking.predicted_ns[index])
-        if expected_ns > 0 and closed_ns > 0:
-            self._surprises.append((objective_ns / expected_ns, objective_ns / closed_ns))
+        self._expectations.measured(objective_ns, expected_ns, closed_ns)
         with held_back():  # what is said to be kept is what is kept
             self._journal.write(
                 config, "complete", objective_ns=objective_ns, bound_ns=bound_ns, latency_ns=latency_ns,
@@ -357,50 +332,6 @@ class _Search:
             return self._reference
         return min(self.candidates.eligible(), key=self.candidates.measured_ns.__getitem__, default=None)
 
-    def _run(
-        self, index: int, repeats: int, against: int | None = None, *, last: bool = False
-    ) -> Evaluation | Failure:
-        """Run a config.
-
-        Args:
-            repeats: of a device that does not time in turn.
-            last: for the last comparison.
-        """
-        configs = self._space.configs
-        least_ns = self.candidates.least_latency_ns(index)
-        other = None if against is None else configs[against]
-        return self._launch(configs[index], repeats, other, least_ns=least_ns, last=last)
-
-    def _launch(
-        self, config: KernelConfig, repeats: int, against: KernelConfig | None, *, least_ns: float, last: bool
-    ) -> Evaluation | Failure:
-        """:meth:`_run` of any config; ``least_ns`` is the lower bound of its latency."""
-        request = self._request
-        # Inputs that no other launch of the search has had.
-        self._launched += 1
-        launch = KernelLaunch(
-            request.workload,
-            config,
-            request.platform.path,
-            repeats,
-            against=against,
-            tolerance=None if last else EQUAL,
-            inputs=(request.seed << 20) + self._launched,
-            exposed=last,
-            spans=request.objective == "stall",
-        )
-        try:
-            found = evaluate(self._device, launch, objective=request.objective, least_ns=least_ns)
-        except DeviceLost as lost:
-            raise DeviceLost(
-                f"{lost.message}{self._kept()}", self._resumed("once it is in order again: ") or lost.hint
-            ) from None
-        if isinstance(found, Evaluation):
-            self._succeeded = True
-            self._busy_ns += found.run.busy_ns
-            self._in_turn |= found.run.ratio is not None
-        return found
-
     def _fail(self, index: int, failure: Failure) -> None:
         """Keep a failure, and stop if it was the device's.
 
@@ -412,8 +343,12 @@ class _Search:
         """
         stop_if_asked()  # what fails from then on may fail because of it
         config, bound_ns = self._space.configs[index], self.candidates.bound_ns(index)
-        succeeded = self._succeeded
-        gone = self._device_gone(index) if failure.raised and failure.fault in _MAY_BE_THE_DEVICES else None
+        succeeded = self._runner.succeeded
+        gone = (
+            self._runner.device_gone(index)
+            if failure.raised and failure.fault in _MAY_BE_THE_DEVICES
+            else None
+        )
         if gone is None or succeeded:
             with held_back():
                 self._journal.write(
@@ -422,40 +357,19 @@ class _Search:
                 self.candidates.record_failure(index, Failed(failure.reason, failure.fault))
         if gone is not None:
             raise DeviceError(
-                f"{self._device.identity} runs nothing any more, not even a config that ran before: "
-                f"{gone.reason}{self._kept()}",
-                self._resumed("once the device is in order again: "),
+                f"{self._runner.device_identity} runs nothing any more, not even a config that ran before: "
+                f"{gone.reason}{self._runner.kept}",
+                self._runner.resumed("once the device is in order again: "),
             )
         if not self.candidates.measured_ns and len(self.candidates.failed) >= _HOPELESS:
             raise self._nothing_ran()
-
-    def _device_gone(self, index: int) -> Failure | None:
-        """How another config that ran before fails now, again and again; None where it runs, or none did."""
-        known = self.candidates.fastest(but=index)
-        if known is None:
-            return None
-        failure = None
-        for _ in range(_PROBES):
-            run = self._run(known, 1)
-            failure = run if isinstance(run, Failure) and run.raised else None
-            if failure is None:
-                return None
-        return failure
-
-    def _kept(self) -> str:
-        return f"; {self.candidates.tried} trials are kept" if self._journal.study_id else ""
-
-    def _resumed(self, when: str, option: str = "") -> str:
-        """What takes the search up again, as a hint; empty where nothing is kept."""
-        study = self._journal.study_id
-        return f"{when}xstage-tune search --resume {study}{option}" if study else ""
 
     def _nothing_ran(self) -> FindingError:
         groups = grouped((self._space.configs[i], why) for i, why in self.candidates.failed.items())
         reasons = "; ".join(f"{group.configs} times: {group.reason}" for group in groups[:3])
         return FindingError(
-            f"{self._device.identity} ran none of {self.candidates.tried} configs: {reasons}",
-            self._resumed("once that is mended: ", " --retry-failed") or "xstage-tune doctor",
+            f"{self._runner.device_identity} ran none of {self.candidates.tried} configs: {reasons}",
+            self._runner.resumed("once that is mended: ", " --retry-failed") or "xstage-tune doctor",
         )
 
     def _adopt_finished(self) -> int:
@@ -477,8 +391,10 @@ class _Search:
 
     def _result(self, stopped: str) -> SearchResult:
         with phase("running the best again"):
-            measured = self._measure_again()
-        candidates, space = self.candidates, self._space
+            measured = self._last.outcomes()
+        if not measured:
+            raise self._nothing_ran()
+        candidates, space, runner = self.candidates, self._space, self._runner
         if space.default is not None and space.default not in measured:
             reason = candidates.failed[space.index[space.default]].reason
             self._no_default = f"the default ({space.default.label}) failed: {reason}"
@@ -494,7 +410,7 @@ class _Search:
             study_id=self._journal.study_id,
             workload=self._request.workload.name,
             platform=self._request.platform.name,
-            device=self._device.identity,
+            device=self._runner.device_identity,
             objective=self._request.objective,
             sampler=self._request.sampler,
             seed=self._request.seed,
@@ -512,103 +428,14 @@ class _Search:
             failures=grouped(
                 [
                     *((space.configs[i], reason) for i, reason in candidates.failed.items()),
-                    *self._failed_yardsticks.items(),
+                    *self._last.failed_yardsticks.items(),
                 ]
             ),
             below_bound=len(below),
             least_part_of_bound=min(below, default=None),
             slower=len(candidates.too_slow()),
             hides_more=answer.hides_more,
-            model=self._model_check() if self._in_turn else None,
-            busy_s=self._busy_ns / NS_PER_S if self._busy_ns else None,
-            elapsed_s=time.monotonic() - self._began if self._busy_ns else None,
+            model=self._expectations.summary(candidates) if runner.in_turn else None,
+            busy_s=runner.busy_ns / NS_PER_S if runner.busy_ns else None,
+            elapsed_s=time.monotonic() - self._began if runner.busy_ns else None,
         )
-
-    def _model_check(self) -> ModelCheck:
-        """How near the expectations came, and what the measured configs that would be left out show."""
-        candidates = self.candidates
-        checked = {i: bounded for i, bounded in self._checks.items() if i in candidates.measured_ns}
-        times_ns = [candidates.measured_ns[i] for i in checked]
-        others_ns = [time_ns for i, time_ns in candidates.measured_ns.items() if i not in checked]
-        closed = [abs(of_closed - 1) for _, of_closed in self._surprises]
-        expected = [abs(of_expected - 1) for of_expected, _ in self._surprises]
-        half = len(expected) // 2
-        return ModelCheck(
-            closed_form_error=median(closed) if closed else None,
-            first_half_error=median(expected[:half]) if half else None,
-            second_half_error=median(expected[half:]) if expected else None,
-            checked=len(checked),
-            checked_bounded=sum(checked.values()),
-            checked_best_over_best=min(times_ns) / min(others_ns) if times_ns and others_ns else None,
-        )
-
-    def _measure_again(self) -> dict[KernelConfig, Outcome]:
-        """The baselines and the best few, all with the same repeats; what fails makes room for the next.
-
-        Raises:
-            FindingError: none ran at all.
-            DeviceError: those that ran before run no more.
-        """
-        if not self.candidates.measured_ns:
-            raise self._nothing_ran()
-        runs: dict[int, KernelRun] = {}
-        for config in self._space.baselines:
-            if self._space.index[config] in self.candidates.measured_ns:
-                self._measure_one_again(self._space.index[config], runs)
-        finalists: set[int] = set()
-        most = _FINALISTS_IN_TURN if self._in_turn else _FINALISTS
-        while len(finalists) < most and (index := self._next_finalist(finalists)) is not None:
-            if index in runs or self._measure_one_again(index, runs):
-                finalists.add(index)
-        if not runs:
-            raise self._nothing_ran()
-        # Of a device that times in turn: what all of them were timed against, over all of its samples.
-        against_ns = [time_ns for run in runs.values() for time_ns in run.against_ns]
-        reference_ns = median(against_ns) if against_ns else None
-        objective = self._request.objective
-        by_config = {self._space.configs[index]: run for index, run in runs.items()}
-        by_config |= self._yardstick_runs(next(iter(by_config)))
-        return {
-            config: final_outcome(config, run, objective, reference_ns) for config, run in by_config.items()
-        }
-
-    def _yardstick_runs(self, against: KernelConfig) -> dict[KernelConfig, KernelRun]:
-        """What the answer is shown beside, measured as the last configs were; what fails is kept as such."""
-        runs = {}
-        repeats = _FINAL_SAMPLES if self._in_turn else _FINAL_REPEATS
-        for config in self._space.yardsticks.values():
-            found = self._launch(config, repeats, against, least_ns=0.0, last=True)
-            if isinstance(found, Failure):
-                self._failed_yardsticks[config] = Failed(found.reason, found.fault)
-            else:
-                runs[config] = found.run
-        return runs
-
-    def _measure_one_again(self, index: int, runs: dict[int, KernelRun]) -> bool:
-        """Add a config's run, or keep that it failed; says whether it ran.
-
-        The first of them that runs, the default unless it fails, is what all are timed against.
-        """
-        against = next(iter(runs), index)
-        in_turn = self._in_turn
-        found = self._run(index, _FINAL_SAMPLES if in_turn else _FINAL_REPEATS, against, last=True)
-        if isinstance(found, Failure):
-            self._fail(index, found)
-            return False
-        runs[index] = found.run
-        return True
-
-    def _next_finalist(self, chosen: set[int]) -> int | None:
-        """The best config near the best that is not yet chosen; of equal ones the first that was tried."""
-        candidates = self.candidates
-        limit_ns = candidates.best_ns * (1 + self._margin)
-        near = [i for i in candidates.eligible() if candidates.measured_ns[i] <= limit_ns and i not in chosen]
-        return min(near, key=candidates.measured_ns.__getitem__, default=None)
-
-
-def _spread(run: KernelRun, objective: Objective) -> float:
-    """What runs of one config differ by, or how far its ratio to the best is known, as a fraction."""
-    if run.ratio is not None and objective == "latency":
-        return min(run.ratio.high / run.ratio.low - 1, _WIDEST) if run.ratio.low > 0 else _WIDEST
-    samples_ns = run.samples_ns(objective)
-    return max(samples_ns) / min(samples_ns) - 1 if min(samples_ns) > 0 else 0.0

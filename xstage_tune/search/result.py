@@ -9,11 +9,15 @@ from typing import Any
 
 from xstage_tune.base.errors import UsageError
 from xstage_tune.base.limits import Objective
+from xstage_tune.base.number_format import duration
 from xstage_tune.families.config import KernelConfig
 from xstage_tune.families.config_files import config_from_keys, config_keys
 from xstage_tune.families.kernel_launch import KernelRun
 from xstage_tune.launches.in_turn import Interval, ratio_of, ratio_of_ratios
 from xstage_tune.search.evaluation import FailureGroup
+
+#: How wide the interval of a time may be, as a part of its lower end, before a user is warned.
+_STEADY = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +75,12 @@ class Outcome:
             return min(self.samples_ns), max(self.samples_ns)
         ratio = ratio_of(self.samples_ns, [self.objective_ns] * len(self.samples_ns))
         return ratio.low * self.objective_ns, ratio.high * self.objective_ns
+
+    @property
+    def is_steady(self) -> bool:
+        """Whether its samples, if they were taken in turn, tell its time to within a fifth."""
+        low_ns, high_ns = self.range_ns
+        return not self.in_turn or high_ns <= low_ns * (1 + _STEADY)
 
     def keys(self) -> dict[str, Any]:
         return {
@@ -249,6 +259,13 @@ class SearchResult:
         if self.no_default:
             compared = "the best of today's heuristics" if self.heuristics else "nothing"
             found.append(f"{self.no_default}; the answer was compared with {compared}")
+        for name, outcome in {"answer": self.best, "baseline": self.baseline}.items():
+            if outcome is not None and not outcome.is_steady:
+                low, high = map(duration, outcome.range_ns)
+                found.append(
+                    f"times did not hold still: that of the {name} is only known to be {low} to {high}; "
+                    "something else uses the GPU or its link, or the launch itself varies; do not deploy this"
+                )
         if self.least_part_of_bound is not None:
             part = 100 * self.least_part_of_bound
             found.append(
