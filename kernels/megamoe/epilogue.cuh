@@ -3,6 +3,7 @@
 
 #include "common/store.cuh"
 #include "megamoe/products.cuh"
+#include "megamoe/role_spans.cuh"
 
 #if FORMAT == 0
 #include "megamoe/bf16_activations.cuh"
@@ -35,10 +36,12 @@ __device__ void consume(const MoeArguments& arguments, Pipeline& pipeline, char*
     QueuedTile tile;
     while (queue.next(tile)) {
         Sums sums;
+        products.wait();
+        spans.end(kDependencyWaitSpan, tile.layer);
         if (warpgroup_thread() == 0) {
             pipeline.loop_begin[consumer] = static_cast<u32>(sm_clock());
         }
-        products.run(tile, sums, spans);
+        products.run(tile, sums);
         if (warpgroup_thread() == 0) {
             pipeline.loop_cycles[consumer][layer_index(tile.layer)] =
                 static_cast<u32>(sm_clock()) - pipeline.loop_begin[consumer];

@@ -1,7 +1,7 @@
 // A consumer's products: its part of a tile, in registers.
 #pragma once
 
-#include "megamoe/role_spans.cuh"
+#include "megamoe/pipeline.cuh"
 
 #if FORMAT == 0
 #include "megamoe/bf16_products.cuh"
@@ -16,11 +16,12 @@ public:
     __device__ Products(const MoeArguments& arguments, Pipeline& pipeline, char* shared, u32 consumer)
         : arguments_(arguments), operands_(pipeline, shared, consumer), consumer_(consumer) {}
 
+    // For a part's first operands.
+    __device__ __forceinline__ void wait() { operands_.wait(); }
+
     // All products of a part; a consumer without rows only lets the operands go.
-    __device__ __forceinline__ void run(const QueuedTile& tile, Sums& sums, RoleSpans& spans) {
+    __device__ __forceinline__ void run(const QueuedTile& tile, Sums& sums) {
         const u32 steps = depth_steps(arguments_, tile.layer);
-        operands_.wait();
-        spans.end(kDependencyWaitSpan, tile.layer);
         if (rows_of_part(tile, consumer_) != 0) {
             multiply(operands_, sums, tile, steps);
             return;

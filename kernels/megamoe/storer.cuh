@@ -8,7 +8,8 @@
 // them: on the host path of an H200 with a quarter of Combine remote, Linear-1 mainloops took 53 to 76 us in place of
 // 47 while no consumer waited for a slot, and an interleaved layer 4,582 us. So a part's stores are spread over its
 // consumer's next mainloop, as long as the last one of that layer took: 3,919 us, as if nothing were remote. Behind the
-// last tile nothing is gained by waiting.
+// last tile nothing is gained by waiting. What a mainloop waited for its first operands does not count: another CTA's
+// delay would become this one's, and this one's the other's again, ever longer.
 #pragma once
 
 #include "common/store.cuh"
