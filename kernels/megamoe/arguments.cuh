@@ -48,7 +48,7 @@ struct LaunchState {
     u32 ticket;    // the next one
     u32 finished;  // CTAs
     u32 epoch;     // launches that have ended
-    u32 padding;
+    u32 combined;  // launches whose rows have come from all ranks, as the reduction behind them has seen
 };
 static_assert(sizeof(LaunchState) == 16);
 

@@ -99,8 +99,9 @@ constexpr u32 kStagingOffset = kStages * kStageBytes;
 constexpr u32 kPipelineOffset = kStagingOffset + kConsumers * kStagingSlots * kSlotBytes;
 constexpr u32 kPipelineBytes = 1024;
 constexpr u32 kScalesOffset = kPipelineOffset + kPipelineBytes;
-// Pieces of rows on their way from a rank to the pool: 1 MB over all SMs, more than a link holds in 2 us.
-constexpr u32 kPieces = 4;
+// Places for pieces of rows between a rank and the pool. All but one are on their way: 1.3 MB over all SMs, more than
+// a link holds in 2 us.
+constexpr u32 kPieces = 6;
 constexpr u32 kPieceBytes = 2048;
 constexpr u32 kPiecesOffset = kScalesOffset + kStages * kStageScalesBytes;
 // Of a recording variant, which takes what is left for staged spans.

@@ -26,6 +26,8 @@
 
 namespace xstage::megamoe {
 
+constexpr u32 kWholeWarp = 0xffffffff;
+
 // A tile for the roles; without rows, the end.
 struct QueuedTile {
     Layer layer;
@@ -45,8 +47,9 @@ struct Pipeline {
     Mbarrier staged_empty[kConsumers][kStagingSlots];  // its storer, the publisher: read, or not theirs
     Mbarrier piece_full[kPieces];        // the publisher's copies: a piece of a pulled row
     QueuedTile tiles[kTileRing];
-    u32 loop_cycles[kConsumers][2];  // of a consumer's last part of either layer, to its storer
-    u32 loop_begin[kConsumers];      // of the one that it is at: no register is free for it
+    // Of a consumer's last part of either layer, from its first operands on: to its storer (storer.cuh).
+    u32 loop_cycles[kConsumers][2];
+    u32 loop_begin[kConsumers];  // of the one that it is at: no register is free for it
     u16 positions[2 * kMostWeight];  // of a dealt order
 
     static constexpr u32 kReaders = kConsumerWarps + kConsumers + 1;
@@ -101,21 +104,14 @@ class TileQueue {
 public:
     __device__ explicit TileQueue(Pipeline& pipeline) : pipeline_(pipeline) {}
 
-    // Whether `next` would return at once.
-    __device__ __forceinline__ bool has_next() const { return pipeline_.tile_full[place()].is_complete(parity()); }
+    // Whether `next` would return at once; for all lanes of a warp alike.
+    __device__ __forceinline__ bool has_next() const {
+        return __all_sync(kWholeWarp, pipeline_.tile_full[place()].is_complete(parity()));
+    }
 
     // Where the role's last tile is staged.
     __device__ __forceinline__ RingPosition<kStagingSlots> slot() const {
         return {(taken_ - 1) % kStagingSlots, (taken_ - 1) / kStagingSlots % 2};
-    }
-
-    // The next tile, for one thread that stands for its warp.
-    __device__ __forceinline__ bool next_alone(QueuedTile& tile) {
-        pipeline_.tile_full[place()].wait(parity());
-        tile = pipeline_.tiles[place()];
-        pipeline_.tile_empty[place()].arrive();
-        ++taken_;
-        return tile.tokens != 0;
     }
 
     // The next tile, for all lanes of a warp; false at the end.

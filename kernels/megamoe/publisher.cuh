@@ -1,8 +1,9 @@
 // The publisher: stores both consumers' Linear-1 parts, with their scales if there are any, and raises the row's
 // counter when they are there.
 //
-// A warp of its own, of which one thread works: it stores nothing remotely, so neither its wait for its copies nor
-// the release behind them waits for the path of Combine to drain (row_counter.cuh).
+// A warp of its own, of which one thread stores and announces: it stores nothing remotely, so neither its wait for its
+// copies nor the release behind them waits for the path of Combine to drain (row_counter.cuh). While there is nothing
+// to store the whole warp pulls tokens.
 #pragma once
 
 #include "common/store.cuh"
@@ -51,38 +52,39 @@ __device__ __forceinline__ void publish_tile(const MoeArguments& arguments, Pipe
     }
 }
 
+// For all lanes alike.
 __device__ __forceinline__ bool is_staged(const Pipeline& pipeline, const RingPosition<kStagingSlots>& at) {
     bool staged = true;
     for (u32 consumer = 0; consumer < kConsumers; ++consumer) {
         staged &= pipeline.staged_full[consumer][at.stage].is_complete(at.parity);
     }
-    return staged;
+    return __all_sync(kWholeWarp, staged);
 }
 
 __device__ void publish(const MoeArguments& arguments, Pipeline& pipeline, char* shared) {
-    if (threadIdx.x % kWarpThreads == 0) {
-        TileQueue queue(pipeline);
-        Dispatch dispatch(arguments, pipeline, shared);
-        RingPosition<kStagingSlots> at;
-        QueuedTile tile;
-        for (;;) {
-            while (!dispatch.is_done() && !queue.has_next()) {
-                dispatch.step();
-            }
-            if (!queue.next_alone(tile)) {
-                break;
-            }
-            while (!dispatch.is_done() && !is_staged(pipeline, at)) {
-                dispatch.step();
-            }
-            publish_tile(arguments, pipeline, shared, tile, at);
-            at.advance();
-        }
-        while (!dispatch.is_done()) {
+    TileQueue queue(pipeline);
+    Dispatch dispatch(arguments, pipeline, shared);
+    RingPosition<kStagingSlots> at;
+    QueuedTile tile;
+    for (;;) {
+        while (!dispatch.is_done() && !queue.has_next()) {
             dispatch.step();
         }
+        if (!queue.next(tile)) {
+            break;
+        }
+        while (!dispatch.is_done() && !is_staged(pipeline, at)) {
+            dispatch.step();
+        }
+        if (threadIdx.x % kWarpThreads == 0) {
+            publish_tile(arguments, pipeline, shared, tile, at);
+        }
+        __syncwarp();
+        at.advance();
     }
-    __syncwarp();
+    while (!dispatch.is_done()) {
+        dispatch.step();
+    }
 }
 
 }  // namespace xstage::megamoe

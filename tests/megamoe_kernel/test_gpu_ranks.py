@@ -61,6 +61,21 @@ def test_every_ranks_output_is_right_and_the_same_bits_each_time(
         assert all(torch.equal(one, same) for one, same in zip(outputs, first, strict=True))
 
 
+@pytest.mark.parametrize("precision", SHIPPED)
+def test_a_token_goes_to_more_rows_than_there_are_lanes_for(
+    precision: Precision, opened: list[VirtualRanks]
+) -> None:
+    """Dispatch has eight lanes a token; and rows of one piece, so that many tokens are on their way."""
+    layer = LAYER | {"experts": 24, "top_k": 19, "hidden": 256, "precision": precision}
+    ranks = VirtualRanks(SHIPPED[precision][0], (700,), **layer)
+    opened.append(ranks)
+    ranks.poison()
+    ranks.announce(1)
+    ranks.launch()
+    for output, right in zip(ranks.finish(), ranks.reference(), strict=True):
+        assert relative_error(output, right) < TOLERANCE[precision]
+
+
 @pytest.mark.parametrize(
     "schedule",
     [Schedule(kind="wave", experts_per_wave=1), Schedule(kind="alternating"), Schedule(kind="clamped-lag")],

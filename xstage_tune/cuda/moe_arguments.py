@@ -31,7 +31,7 @@ MOE_FAULT = np.dtype(
         ("timeout_ns", "<u8"),
     ]
 )
-LAUNCH_STATE = np.dtype([("ticket", "<u4"), ("finished", "<u4"), ("epoch", "<u4"), ("padding", "<u4")])
+LAUNCH_STATE = np.dtype([("ticket", "<u4"), ("finished", "<u4"), ("epoch", "<u4"), ("combined", "<u4")])
 REDUCE_ARGUMENTS = np.dtype(
     [
         ("combined", "<u8"),

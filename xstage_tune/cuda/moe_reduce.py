@@ -15,6 +15,7 @@ from xstage_tune.model.checks import NS_PER_S
 
 REDUCE_KERNEL = "reduce_combine"
 REDUCE = KernelVariant("megamoe/reduce.cu", (REDUCE_KERNEL,))
+#: At most: ``__launch_bounds__`` of the kernel.
 _THREADS = 256
 _CTAS_PER_SM = 8
 
@@ -56,7 +57,7 @@ class ReduceCombine:
         launch(
             self._kernel,
             stream,
-            grid=(ctas or self._ctas, 1),
+            grid=(ctas or max(1, min(self._ctas, int(arguments["tokens"][0]))), 1),
             threads=_THREADS,
             shared_bytes=0,
             arguments=arguments,

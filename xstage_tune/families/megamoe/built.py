@@ -42,7 +42,7 @@ _ROW_PAD_BYTES = 16  # of a staged row, against bank conflicts
 #: Barriers and tiles between the roles.
 PIPELINE_BYTES = 1024
 #: Of tokens on their way from a rank to the pool.
-_PIECES_BYTES = 4 * 2048
+_PIECES_BYTES = 6 * 2048
 
 
 def has_kernel(workload: MoeWorkload, platform: PlatformProfile) -> bool:
