@@ -84,6 +84,14 @@ def test_every_part_of_the_key_makes_a_new_entry(
     assert len(compilations) == len(entries()) == 5
 
 
+def test_what_was_edited_since_its_key_was_made_is_not_kept_under_it(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cache, "_sources_sha256", lambda *_: "of the sources before")
+    assert fill(root).cubin
+    assert not entries()
+
+
 @pytest.mark.parametrize("damage", ["truncated", "flipped", "empty", "text"])
 def test_damaged_entry_is_compiled_again_and_replaced(
     root: Path, compilations: list[str], caplog: pytest.LogCaptureFixture, damage: str

@@ -22,7 +22,7 @@ from xstage_tune.cuda.compiler import (
     compiler_version,
 )
 from xstage_tune.cuda.compiler_log import KernelEntry
-from xstage_tune.cuda.sources import hash_sources, kernels_root, read_sources
+from xstage_tune.cuda.sources import hash_sources, installed_sha256, read_sources
 
 _LOG = logging.getLogger(__name__)
 #: Part of every key: raise it when the format of an entry changes.
@@ -49,12 +49,13 @@ def cached_kernel(
     Raises:
         As ``compile_kernel``.
     """
-    root = (root or kernels_root()).resolve()
-    path = _entry(cache_key(source, architecture, defines, names, root))
+    sha256 = _sources_sha256(source, root)
+    path = _entry(cache_key(source, architecture, defines, names, sha256))
     kernel = _load(path)
     if kernel is None:
         kernel = compile_kernel(source, architecture, defines, names, root)
-        _store(kernel, path)
+        if kernel.sha256 == sha256:  # else somebody has edited the sources since
+            _store(kernel, path)
     return kernel
 
 
@@ -66,9 +67,11 @@ def is_cached(
     root: Path | None = None,
 ) -> bool:
     """Whether the cache has an entry, damaged or not, of what :func:`cached_kernel` would return."""
-    return _entry(
-        cache_key(source, architecture, defines, names, (root or kernels_root()).resolve())
-    ).exists()
+    return _entry(cache_key(source, architecture, defines, names, _sources_sha256(source, root))).exists()
+
+
+def _sources_sha256(source: str, root: Path | None) -> str:
+    return installed_sha256(source) if root is None else hash_sources(read_sources(source, root))
 
 
 def _entry(key: str) -> Path:
@@ -76,9 +79,12 @@ def _entry(key: str) -> Path:
 
 
 def cache_key(
-    source: str, architecture: str, defines: Mapping[str, int | str], names: Sequence[str], root: Path
+    source: str, architecture: str, defines: Mapping[str, int | str], names: Sequence[str], sha256: str
 ) -> str:
     """Hash of all that the compiled bytes depend on: sources, options, kernel names and compiler.
+
+    Args:
+        sha256: of the sources.
 
     Raises:
         DeviceError: NVRTC is not installed.
@@ -86,7 +92,7 @@ def cache_key(
     parts = {
         "format": _FORMAT,
         "source": source,
-        "sources_sha256": hash_sources(read_sources(source, root)),
+        "sources_sha256": sha256,
         "options": compiler_options(architecture, defines),
         "names": list(names),
         "compiler": compiler_version(),

@@ -65,6 +65,8 @@ def hash_sources(sources: dict[str, bytes]) -> str:
 def installed_sha256(*kernels: str) -> str:
     """Hash of all sources of these installed kernels together, read once in a process; empty for none.
 
+    To find a kernel's forty headers takes 20 ms, and a search asks for several hundred kernels.
+
     Raises:
         XStageError: a source cannot be read.
     """

@@ -20,6 +20,8 @@ POISON_BITS = 0x7FFF
 #: bf16 operands and probabilities: the rounding of both is near 2e-3.
 TOLERANCE = 1e-2
 _SAMPLED_TOKENS = 8
+#: Whose intermediate values the processor's caches hold: three times as fast as all tokens at once.
+_TOKENS_AT_ONCE = 512
 _BITS_BYTES = 2
 
 
@@ -99,10 +101,13 @@ def check_attention(output: Bits, inputs: Inputs, tokens: Ints) -> tuple[CheckFi
 
 def check_like(output: Bits, trusted: Bits) -> tuple[CheckFigures, Verification]:
     """All of an output against that of another kernel which was found right, as far as rounding goes."""
-    seen, expected = from_bf16(output), from_bf16(trusted)
-    beyond = seen - expected
-    error = np.sqrt(np.einsum("thd,thd->th", beyond, beyond))
-    size = np.sqrt(np.einsum("thd,thd->th", expected, expected))
+    error, size = np.empty((2, *output.shape[:2]), np.float32)
+    for begin in range(0, len(output), _TOKENS_AT_ONCE):
+        chunk = slice(begin, begin + _TOKENS_AT_ONCE)
+        expected = from_bf16(trusted[chunk])
+        beyond = from_bf16(output[chunk]) - expected
+        error[chunk] = np.sqrt(np.einsum("thd,thd->th", beyond, beyond))
+        size[chunk] = np.sqrt(np.einsum("thd,thd->th", expected, expected))
     wrong = ~(error <= 2 * TOLERANCE * size)  # each may be as far off
     if not wrong.any():
         return CheckFigures(None, ""), Verification(output.nbytes, 0)
