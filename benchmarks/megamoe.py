@@ -1,11 +1,16 @@
 """The fused MoE kernel on this GPU: its rate beside others', and its schedules where stores leave.
 
+    python benchmarks/megamoe.py layers -o FILE.json
     python benchmarks/megamoe.py rates [--precision w8a8] -o FILE.json
     python benchmarks/megamoe.py schedules [--path host] -o FILE.json
     python benchmarks/megamoe.py leads [--path host] -o FILE.json
     python benchmarks/megamoe.py predict FILE.json
 
-``rates``: one rank that keeps all it computes, balanced routing, EP 8's local experts; beside it what
+``layers``: whole layers of one rank in w8a8, balanced routing, EP 8's local experts, each under its fastest
+schedule. Times in us; of them what dispatch and the reduction add to the kernel on a full pool; beside them
+DeepGEMM's of the same operands where it is installed. See ``megamoe_layer.py``.
+
+``rates``: the same rank's kernel on a full pool, without a reduction; beside it what
 ``megamoe_yardsticks.py`` has. All run in turn, in graphs of some milliseconds, at the clocks of all of them.
 
 ``schedules``: the rank that receives most of EP 8, whose rows leave in part; every schedule with its usual
@@ -17,11 +22,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from in_turn import times_us
+from megamoe_layer import measure_layer
 from megamoe_yardsticks import bf16_products, w8a8_products
 
 from xstage_tune.base.fabric import StorePath
@@ -63,7 +69,6 @@ TILE: dict[str, Any] = {
 #: Elements of 128 bytes.
 BLOCK_K: dict[Precision, int] = {"bf16": 64, "w8a8": 128}
 PLATFORM = "h200-host"
-SETTLING_S, TURNS, GRAPH_S = 0.25, 8, 6e-3
 TIMEOUT_S = 60.0
 
 
@@ -78,6 +83,12 @@ def layer(name: str, tokens: int, *more: str, precision: Precision = "bf16") -> 
     found = load_workload(f"megamoe/{name}", keys)
     assert isinstance(found, MoeWorkload)
     return found
+
+
+def one_rank(name: str, experts: int, tokens: int, precision: Precision) -> MoeWorkload:
+    """A layer of which so many experts, and all tokens, are one rank's; balanced."""
+    alone = ["ep_degree=1", f"experts={experts}", "remote_fraction=0"]
+    return layer(name, tokens, *alone, precision=precision)
 
 
 def case_layer(case: tuple[Any, ...]) -> MoeWorkload:
@@ -139,33 +150,11 @@ class Bench:
         return queue
 
     def times_us(self, queues: dict[str, Callable[[], None]]) -> dict[str, float]:
-        """Of one launch of each, in turn: means over turns."""
-        torch = self.torch
-        graphs = {name: self._graph(queue) for name, queue in queues.items()}
-        passed: dict[str, list[tuple[Any, Any]]] = {name: [] for name in graphs}
-
-        def turn(timed: bool) -> None:
-            for name, (graph, _) in graphs.items():
-                events = torch.cuda.Event(True), torch.cuda.Event(True)
-                events[0].record()
-                graph.replay()
-                events[1].record()
-                if timed:
-                    passed[name].append(events)
-
-        until = time.monotonic() + SETTLING_S
-        while time.monotonic() < until:
-            turn(timed=False)
-            torch.cuda.synchronize()
-        for _ in range(TURNS):
-            turn(timed=True)
-        torch.cuda.synchronize()
+        """Of one launch of each, in turn."""
+        found = times_us(queues)
         for kernel in self._kernels:
             kernel.require_finished(self.gpu.stream)
-        return {
-            name: 1e3 * sum(a.elapsed_time(b) for a, b in passed[name]) / TURNS / launches
-            for name, (_, launches) in graphs.items()
-        }
+        return found
 
     def close(self) -> None:
         for kernel in self._kernels:
@@ -174,46 +163,56 @@ class Bench:
         self.gpu.close()
         self.torch.cuda.empty_cache()
 
-    def _graph(self, queue: Callable[[], None]) -> tuple[Any, int]:
-        torch = self.torch
-        stream = torch.cuda.Stream()
-        with torch.cuda.stream(stream):
-            queue()
-            torch.cuda.synchronize()
-            begin = time.monotonic()
-            queue()
-            torch.cuda.synchronize()
-            launches = max(1, int(GRAPH_S / (time.monotonic() - begin)))
-            graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph, stream=stream):
-                for _ in range(launches):
-                    queue()
-        return graph, launches
 
-
-def measure_rates(precision: Precision, without: list[str]) -> Iterator[dict[str, Any]]:
+def measure_rates(precision: Precision, sizes: list[int], without: list[str]) -> Iterator[dict[str, Any]]:
     others = bf16_products if precision == "bf16" else w8a8_products
     for name, experts in LAYERS.items():
-        for tokens in TOKENS:
-            one_rank = ["ep_degree=1", f"experts={experts}", "remote_fraction=0"]
-            workload = layer(name, tokens, *one_rank, precision=precision)
+        for tokens in sizes:
+            workload = one_rank(name, experts, tokens, precision)
             bench = Bench(workload, "local")
             try:
                 fused = {label: bench.queue(one) for label, one in schedules(workload).items()}
-                beside = others(bench.shape, workload.top_k)
-                chosen = {name: queue for name, queue in beside.items() if name not in without}
-                times_us = bench.times_us(fused | chosen)
+                chosen = {name: queue for name, queue in others(bench.shape).items() if name not in without}
+                taken_us = bench.times_us(fused | chosen)
             finally:
                 bench.close()
-            rates = {label: bench.shape.flops / us / 1e6 for label, us in times_us.items()}
+            rates = {label: bench.shape.flops / us / 1e6 for label, us in taken_us.items()}
             row = {
                 "layer": name,
                 "tokens": tokens,
                 "precision": precision,
-                "us": times_us,
+                "us": taken_us,
                 "tflops": rates,
             }
             print(f"{name} {tokens:5}: " + ", ".join(f"{k} {v:.0f}" for k, v in rates.items()), flush=True)
+            yield row
+
+
+def measure_layers(sizes: list[int]) -> Iterator[dict[str, Any]]:
+    import torch
+
+    from xstage_tune.cuda.gpu import Gpu
+
+    torch.zeros(1, device="cuda")
+    gpu = Gpu.open(0)
+    print(
+        f"{'layer':18} {'tokens':>6}  {'schedule':16} {'whole':>6} {'dispatch':>9} {'full pool':>10} "
+        f"{'reduction':>10} {'DeepGEMM':>9} {'over whole':>10}"
+    )
+    for tokens in sizes:
+        for name, experts in LAYERS.items():
+            workload = one_rank(name, experts, tokens, "w8a8")
+            row = {"layer": name, "tokens": tokens, **measure_layer(gpu, workload, schedules(workload))}
+            best, us = min(row["us"].items(), key=lambda item: item[1]["whole"])
+            beside = row["deep_gemm_us"]
+            print(
+                f"{name:18} {tokens:6,}  {best:16} {us['whole']:6.0f} "
+                f"{us['no reduction'] - us['full pool']:9.0f} {us['full pool']:10.0f} "
+                f"{us['whole'] - us['no reduction']:10.0f} "
+                + ("" if beside is None else f"{beside:9.0f} {beside / us['whole']:10.2f}"),
+                flush=True,
+            )
+            torch.cuda.empty_cache()
             yield row
 
 
@@ -230,11 +229,11 @@ def measure_leads(path: StorePath) -> Iterator[dict[str, Any]]:
 def measure_case(case: tuple[Any, ...], configs: dict[str, MegaMoeConfig], path: StorePath) -> dict[str, Any]:
     bench = Bench(case_layer(case), path)
     try:
-        times_us = bench.times_us({label: bench.queue(one) for label, one in configs.items()})
+        taken_us = bench.times_us({label: bench.queue(one) for label, one in configs.items()})
     finally:
         bench.close()
-    print(f"{case}: " + ", ".join(f"{k} {v:.0f} us" for k, v in times_us.items()), flush=True)
-    return {"case": case, "path": path, "us": times_us}
+    print(f"{case}: " + ", ".join(f"{k} {v:.0f} us" for k, v in taken_us.items()), flush=True)
+    return {"case": case, "path": path, "us": taken_us}
 
 
 def predict(rows: list[dict[str, Any]]) -> None:
@@ -266,10 +265,11 @@ def predict(rows: list[dict[str, Any]]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("what", choices=("rates", "schedules", "leads", "predict"))
+    parser.add_argument("what", choices=("layers", "rates", "schedules", "leads", "predict"))
     parser.add_argument("file", nargs="?", type=Path)
     parser.add_argument("--path", default="host")
     parser.add_argument("--precision", choices=tuple(BLOCK_K), default="bf16", help="of rates")
+    parser.add_argument("--tokens", nargs="*", type=int, default=TOKENS, help="sizes of layers and rates")
     parser.add_argument("--without", nargs="*", default=[], help="yardsticks to leave out of rates")
     parser.add_argument("-o", "--output", type=Path)
     given = parser.parse_args()
@@ -277,13 +277,16 @@ def main() -> None:
         predict(json.loads(given.file.read_text()))
         return
     measured = {
-        "rates": lambda: measure_rates(given.precision, given.without),
+        "layers": lambda: measure_layers(given.tokens),
+        "rates": lambda: measure_rates(given.precision, given.tokens, given.without),
         "schedules": lambda: measure_schedules(given.path),
         "leads": lambda: measure_leads(given.path),
     }[given.what]()
-    rows = list(measured)
-    if given.output:
-        given.output.write_text(json.dumps(rows, indent=1) + "\n")
+    rows = []
+    for row in measured:
+        rows.append(row)
+        if given.output:
+            given.output.write_text(json.dumps(rows, indent=1) + "\n")
 
 
 if __name__ == "__main__":

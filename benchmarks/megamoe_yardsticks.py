@@ -1,4 +1,4 @@
-"""What others take for the products of a MoE layer, or for all of it: the yardsticks of ``megamoe.py``.
+"""What others take for the products of a MoE layer: the yardsticks of ``megamoe.py``.
 
 Each is a function that queues its work on torch's current stream. Operands are random, and their own.
 """
@@ -6,7 +6,6 @@ Each is a function that queues its work on torch's current stream. Operands are 
 from __future__ import annotations
 
 import importlib.util
-import os
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
@@ -17,7 +16,7 @@ Queues = dict[str, Callable[[], None]]
 _BLOCK = 128
 
 
-def bf16_products(shape: MoeShape, top_k: int) -> Queues:  # noqa: ARG001 - of all yardsticks
+def bf16_products(shape: MoeShape) -> Queues:
     """Both Linears' products by cuBLAS: with one expert's weights, by expert, and torch's grouped."""
     import torch
 
@@ -47,11 +46,8 @@ def bf16_products(shape: MoeShape, top_k: int) -> Queues:  # noqa: ARG001 - of a
     return {"cuBLAS dense": dense, "cuBLAS by expert": by_expert, "torch grouped": grouped}
 
 
-def w8a8_products(shape: MoeShape, top_k: int) -> Queues:
-    """The same in e4m3 with scales of 1x128 and 128x128: cuBLAS's, and DeepGEMM's where it is installed.
-
-    Of DeepGEMM both grouped products, and its fused layer, which also dispatches, combines and reduces.
-    """
+def w8a8_products(shape: MoeShape) -> Queues:
+    """The same in e4m3 with scales of 1x128 and 128x128: cuBLAS's, and DeepGEMM's where it is installed."""
     import torch
 
     first_rows = min(shape.rows, 1 << 16)  # of the dense products: the rate is the same from there on
@@ -70,7 +66,6 @@ def w8a8_products(shape: MoeShape, top_k: int) -> Queues:
     found: Queues = {"cuBLAS dense": dense} if first_rows == shape.rows else {}
     if importlib.util.find_spec("deep_gemm") is not None:
         found["DeepGEMM grouped"] = _deep_gemm_grouped(shape)
-        found["DeepGEMM fused"] = _deep_gemm_fused(shape, top_k)
     return found
 
 
@@ -93,37 +88,6 @@ def _deep_gemm_grouped(shape: MoeShape) -> Callable[[], None]:
     def queue() -> None:
         deep_gemm.m_grouped_fp8_gemm_nt_contiguous((tokens, of_tokens), first, into1, expert)
         deep_gemm.m_grouped_fp8_gemm_nt_contiguous((made, of_made), second, into2, expert)
-
-    return queue
-
-
-def _deep_gemm_fused(shape: MoeShape, top_k: int) -> Callable[[], None]:
-    """Balanced routing of as many rows."""
-    import deep_gemm
-    import torch
-    import torch.distributed as dist
-
-    if not dist.is_initialized():
-        os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
-        os.environ.setdefault("MASTER_PORT", "29551")
-        dist.init_process_group("nccl", rank=0, world_size=1)
-    tokens = shape.rows // top_k
-    buffer = deep_gemm.get_symm_buffer_for_mega_moe(
-        dist.group.WORLD, shape.experts, tokens, top_k, shape.hidden, shape.intermediate
-    )
-    buffer.x[:tokens].view(torch.uint8).copy_(_numbers(tokens, shape.hidden).view(torch.uint8))
-    buffer.x_sf[:tokens].uniform_(0.001, 0.002)
-    choice = torch.arange(tokens * top_k, device="cuda").view(tokens, top_k) % shape.experts
-    buffer.topk_idx[:tokens].copy_(choice)
-    buffer.topk_weights[:tokens].fill_(1 / top_k)
-    weights = deep_gemm.transform_weights_for_mega_moe_sm90(
-        _experts_weights(shape, 2 * shape.intermediate, shape.hidden),
-        _experts_weights(shape, shape.hidden, shape.intermediate),
-    )
-    into = torch.empty(tokens, shape.hidden, device="cuda", dtype=torch.bfloat16)
-
-    def queue() -> None:
-        deep_gemm.fp8_mega_moe(into, *weights, buffer)
 
     return queue
 

@@ -83,9 +83,14 @@ _CHUNK_BYTES = 128
 class Dispatch:
     """From where a launch pulls the tokens that were routed to it.
 
+    The n-th launch of a kernel reads a rank's tokens when that rank's word is n or more, and has read them
+    when its signals are n. It reads the tables anew, so they may change between launches of as many pulls and
+    of as many rows an expert.
+
     Args:
         origins: of each rank the address of its tokens, ``[its tokens, hidden]``.
         ready: of each rank the address of a ``uint32`` that says for how many launches its tokens were there.
+            One thread of every CTA looks at it over and over: it belongs into this GPU's memory.
         pulls: ``[pulls]`` of :data:`PULL`; see :class:`~.megamoe.dispatch.RankTables`.
         pull_rows: ``[rows]`` of ``uint32``, rows of the pool.
         pull_count: how many pulls there are.
@@ -130,7 +135,8 @@ class MoeTensors:
         destinations: of each rank the base of its slots, rows of ``hidden``; in any memory that the GPU can
             store to.
         signals: of each rank the address of a ``uint32`` of this sender, to which a launch writes how many
-            have ended, behind its rows; empty for launches that signal nothing.
+            have ended, behind its rows; empty for launches that signal nothing. The rank's reduction looks at
+            it over and over: it belongs into that rank's GPU.
         dispatch: what fills the pool; None where it is full.
         scales: of the operands in w8a8.
     """

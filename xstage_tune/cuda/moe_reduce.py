@@ -23,6 +23,10 @@ _CTAS_PER_SM = 8
 class ReduceCombine:
     """Sums every token's rows, weighted by the router, in the order of its choices.
 
+    Queued behind this rank's launch it waits for the other ranks' rows of the same launch. It has read all
+    rows when it ends: only then may any rank's next launch store over them, so ranks meet in between, or have
+    two buffers of rows in turn.
+
     Args:
         kernel: whose launches are before it in the stream.
     """
