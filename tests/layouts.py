@@ -19,7 +19,7 @@ def kernels_in(folder: Path, *families: str) -> Path:
     return root
 
 
-def compile_layout(root: Path, source: str, struct: str, dtype: np.dtype[np.void]) -> None:
+def compile_layout(root: Path, source: str, struct: str, dtype: np.dtype[np.void], **defines: int) -> None:
     """Compile what holds ``struct`` of ``source`` against ``dtype``.
 
     Raises:
@@ -27,7 +27,7 @@ def compile_layout(root: Path, source: str, struct: str, dtype: np.dtype[np.void
     """
     text = f'#include "{source}"\n{layout_checks(struct, dtype)}\nextern "C" __global__ void kernel() {{}}\n'
     (root / "layout.cu").write_text(text)
-    compile_kernel("layout.cu", "sm_90a", {}, ("kernel",), root)
+    compile_kernel("layout.cu", "sm_90a", defines, ("kernel",), root)
 
 
 def layout_checks(struct: str, dtype: np.dtype[np.void]) -> str:

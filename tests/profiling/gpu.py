@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from math import nan
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,7 +24,7 @@ from xstage_tune.families.attention_a2a.timing import (
     Implementation,
     ProfileCase,
 )
-from xstage_tune.families.profiled import CheckFigures, ReplayFigures
+from xstage_tune.families.profiled import CheckFigures, ProfiledLaunch, ReplayFigures
 from xstage_tune.launches.device import DeviceDescription, GpuState, LaunchInfo, Outcome, Verification
 
 #: 1,024 tokens of 4 local heads: 32 tiles of 128 rows.
@@ -94,7 +95,7 @@ class ScriptedProfiles:
         *,
         after: int = -1,
         happening: Callable[[], None] = lambda: None,
-        wrong: Implementation | None = None,
+        wrong: str | None = None,
         refuses: DeviceError | None = None,
         throttled: bool = False,
         seconds: float = 0.0,
@@ -115,7 +116,7 @@ class ScriptedProfiles:
     def label_launches(self, run_id: str) -> None:
         self.labels.append(run_id)
 
-    def run(self, launches: Iterable[AttentionLaunch]) -> Iterator[AttentionOutcome]:
+    def run(self, launches: Iterable[Any]) -> Iterator[Any]:
         for launch in launches:
             if self.refuses is not None:
                 raise self.refuses
@@ -149,7 +150,7 @@ class ScriptedProfiles:
             launch, span_figures(table, launch.case, remote=remote), self._info(launch), table=table
         )
 
-    def _info(self, launch: AttentionLaunch) -> LaunchInfo:
+    def _info(self, launch: ProfiledLaunch[Any, Any]) -> LaunchInfo:
         reasons = ("sw_power_cap",) if self.throttled else ()
         state = GpuState(1980, 3201, 500.0, 50, reasons)
         return LaunchInfo(

@@ -16,9 +16,11 @@ from xstage_tune.base.errors import FindingError, UsageError
 from xstage_tune.base.progress import NoProgress
 from xstage_tune.experiments.emulation.sweep import TOKENS, parse_sweep
 from xstage_tune.experiments.launch_order import balanced
+from xstage_tune.experiments.profiling.procedure import profile
+from xstage_tune.experiments.profiling.use import LaunchResult
 from xstage_tune.experiments.timing.comparison import COMPARED, block
 from xstage_tune.experiments.timing.prediction import predict
-from xstage_tune.experiments.timing.procedure import LaunchResult, profile, replay_order
+from xstage_tune.experiments.timing.procedure import replay_order
 from xstage_tune.experiments.timing.request import ProfileRequest
 from xstage_tune.experiments.timing.result import Compared, ProfileResult, conclude
 from xstage_tune.families.attention_a2a.check import require_right

@@ -19,8 +19,8 @@ from xstage_tune.base.errors import UsageError
 from xstage_tune.base.progress import NoProgress
 from xstage_tune.devices.opener import open_replay
 from xstage_tune.devices.spec import PROFILE
+from xstage_tune.experiments.profiling.procedure import profile
 from xstage_tune.experiments.timing.prediction import predict
-from xstage_tune.experiments.timing.procedure import profile
 from xstage_tune.experiments.timing.request import ProfileRequest
 from xstage_tune.experiments.timing.result import NO_RESIDUAL, conclude
 from xstage_tune.families.attention_a2a.timing import IMPLEMENTATIONS, RECORDING, AttentionLaunch, replays

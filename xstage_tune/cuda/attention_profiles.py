@@ -109,7 +109,7 @@ class PreparedAttention(PreparedCase[ProfileCase]):
             self._queue(implementation)
             self._wait(implementation, 1)
 
-        _, (info,) = self._measure([implementation], "check", run)
+        _, (info,) = self._measure([self._kernel_of(implementation)], "check", run)
         figures, verification = self._compare(implementation)
         return Outcome(launch, figures, info, verification)
 
@@ -129,7 +129,7 @@ class PreparedAttention(PreparedCase[ProfileCase]):
             return self._attentions[recording].kernel.read_spans(self._gpu.stream)
 
         time.sleep(REST_S)
-        table, (info,) = self._measure([recording], "spans", run)
+        table, (info,) = self._measure([self._kernel_of(recording)], "spans", run)
         figures = span_figures(table, self._case, remote=implementation == "fused")
         kept = sampled_ctas(table, finishing_warpgroups(self._case.config), MOST_SPANS)
         return Outcome(launch, figures, info, table=kept)

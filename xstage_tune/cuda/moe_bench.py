@@ -14,11 +14,12 @@ from xstage_tune.cuda.fused_kernel import KernelBench, LoadedKernel, PreparedKer
 from xstage_tune.cuda.fused_loading import ARCHITECTURE
 from xstage_tune.cuda.gpu import Gpu
 from xstage_tune.cuda.moe_buffers import MoeBuffers
-from xstage_tune.cuda.moe_kernel import MegaMoe, require_usable
+from xstage_tune.cuda.moe_kernel import PACE, MegaMoe, require_usable
+from xstage_tune.cuda.moe_shape import MoeShape
 from xstage_tune.cuda.moe_variants import KERNEL, moe_variant
 from xstage_tune.cuda.sources import MEGAMOE_SOURCE
 from xstage_tune.cuda.variants import KernelVariant
-from xstage_tune.families.megamoe.built import shared_bytes
+from xstage_tune.families.megamoe.built import SHARED_BYTES_LIMIT, shared_bytes
 from xstage_tune.families.megamoe.check import complaint
 from xstage_tune.families.megamoe.config import MegaMoeConfig
 from xstage_tune.families.megamoe.spans import moe_spans
@@ -55,6 +56,46 @@ class MoeKernel:
         return MoeBench(gpu, workload, path)
 
 
+def prepare_moe(
+    gpu: Gpu,
+    buffers: MoeBuffers,
+    config: MegaMoeConfig,
+    *,
+    local: bool = False,
+    record_spans: bool = False,
+    pace: float = PACE,
+) -> LoadedKernel[MegaMoe]:
+    """The kernel of a config with its arguments.
+
+    Args:
+        local: with destinations that are all in the GPU's own memory.
+        record_spans, pace: see :class:`~xstage_tune.cuda.moe_kernel.MegaMoe`.
+
+    Raises:
+        UsageError, UnusableKernelError, DeviceError: as :meth:`~.fused_kernel.KernelBench.prepare`.
+    """
+    with ExitStack() as opened:
+        kernel = MegaMoe(gpu.device, buffers.shape, config, record_spans=record_spans, pace=pace)
+        opened.callback(kernel.close)
+        prepared = kernel.prepare(buffers.tensors(config.block_m, local=local))
+        opened.pop_all()
+    shared = shared_bytes(config, buffers.shape.precision)
+    return LoadedKernel(
+        gpu,
+        kernel,
+        prepared,
+        name=f"{'local' if local else 'fused'}[{config.label}]",
+        entry=KERNEL,
+        shared_bytes=SHARED_BYTES_LIMIT if record_spans else shared,
+        timeout_s=launch_timeout_s(buffers.shape),
+    )
+
+
+def launch_timeout_s(shape: MoeShape) -> float:
+    """In which a launch surely ends."""
+    return shape.flops / _LEAST_FLOP_PER_S + shape.rows * shape.row_bytes / _LEAST_BYTES_PER_S
+
+
 class MoeBench:
     """See :class:`~xstage_tune.cuda.fused_kernel.KernelBench`."""
 
@@ -64,7 +105,7 @@ class MoeBench:
 
     def prepare(self, config: MegaMoeConfig, *, local: bool = False) -> PreparedKernel:
         """See :class:`~xstage_tune.cuda.fused_kernel.KernelBench`."""
-        return self._prepare(config, local=local)
+        return prepare_moe(self._gpu, self._buffers, config, local=local)
 
     def launch_on(
         self, kernel: PreparedKernel, inputs: int, trusted: PreparedKernel | None
@@ -89,7 +130,7 @@ class MoeBench:
 
     def spans(self, config: MegaMoeConfig) -> TileSpansOfLaunch | None:
         """See :class:`~xstage_tune.cuda.fused_kernel.KernelBench`."""
-        recording = self._prepare(config, record_spans=True)
+        recording = prepare_moe(self._gpu, self._buffers, config, record_spans=True)
         try:
             for _ in range(_LAUNCHES_TO_RECORD):
                 recording.queue()
@@ -112,26 +153,6 @@ class MoeBench:
     def close(self) -> None:
         """See :class:`~xstage_tune.cuda.fused_kernel.KernelBench`."""
         self._buffers.close()
-
-    def _prepare(
-        self, config: MegaMoeConfig, *, local: bool = False, record_spans: bool = False
-    ) -> LoadedKernel[MegaMoe]:
-        buffers = self._buffers
-        with ExitStack() as opened:
-            kernel = MegaMoe(self._gpu.device, buffers.shape, config, record_spans=record_spans)
-            opened.callback(kernel.close)
-            prepared = kernel.prepare(buffers.tensors(config.block_m, local=local))
-            opened.pop_all()
-        stored_bytes = buffers.shape.rows * buffers.shape.row_bytes
-        return LoadedKernel(
-            self._gpu,
-            kernel,
-            prepared,
-            name=f"{'local' if local else 'fused'}[{config.label}]",
-            entry=KERNEL,
-            shared_bytes=shared_bytes(config, buffers.shape.precision),
-            timeout_s=buffers.shape.flops / _LEAST_FLOP_PER_S + stored_bytes / _LEAST_BYTES_PER_S,
-        )
 
     def _received_from(self, kernel: PreparedKernel) -> tuple[Bits, ...]:
         """What the ranks have after one launch on poisoned destinations."""

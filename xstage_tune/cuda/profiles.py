@@ -100,7 +100,8 @@ class PreparedCase(ABC, Generic[CaseT]):
         graphs = [self._graph(one) for one in in_turn]
         replayed = GraphsInTurn(self._gpu.stream, graphs)
         timeout_s = self._timeout_s(replayed.turns * sum(graph.launches for graph in graphs))
-        times_ns, infos = self._measure(in_turn, "replay", lambda: replayed.times_ns(timeout_s))
+        kernels = [self._kernel_of(one) for one in in_turn]
+        times_ns, infos = self._measure(kernels, "replay", lambda: replayed.times_ns(timeout_s))
         self._require_finished()
         figures = map(ReplayFigures, replayed.launches(), times_ns)
         return [Outcome(*measured) for measured in zip(launches, figures, infos, strict=True)]
@@ -123,10 +124,9 @@ class PreparedCase(ABC, Generic[CaseT]):
         return self._graphs[implementation]
 
     def _measure(
-        self, in_turn: Sequence[Any], what: str, run: Callable[[], Measured]
+        self, kernels: Sequence[LaunchedKernel], what: str, run: Callable[[], Measured]
     ) -> tuple[Measured, list[LaunchInfo]]:
         """Run what launches these one after another, as one measurement; what each of them was."""
-        kernels = [self._kernel_of(one) for one in in_turn]
         first = kernels[0]
         measured, info = self._gpu.measure(
             run,
@@ -135,7 +135,7 @@ class PreparedCase(ABC, Generic[CaseT]):
             entry=first.entry,
             category=what,
             producers=first.producers,
-            launches=len(in_turn),
+            launches=len(kernels),
         )
         return measured, [
             replace(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib import import_module
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from xstage_tune.base.errors import DeviceError
 from xstage_tune.families.binding import family_of
@@ -11,11 +12,18 @@ from xstage_tune.families.workload import Workload
 
 if TYPE_CHECKING:
     from xstage_tune.cuda.fused_kernel import FusedKernel
+    from xstage_tune.cuda.gpu import Gpu
+    from xstage_tune.launches.device import Runner
 
 #: Module and class: none is loaded, nor the CUDA packages, before a GPU or the compiler is to be used.
 _KERNELS: dict[str, tuple[str, str]] = {
     "attention": ("xstage_tune.cuda.attention_bench", "AttentionKernel"),
     "moe": ("xstage_tune.cuda.moe_bench", "MoeKernel"),
+}
+#: What runs their profiles.
+_PROFILES: dict[str, tuple[str, str]] = {
+    "attention": ("xstage_tune.cuda.attention_profiles", "CudaAttentions"),
+    "moe": ("xstage_tune.cuda.moe_profiles", "CudaLayers"),
 }
 _INSTEAD = "use --device emulate (skeletons on a GPU) or simulator"
 #: Kinds that have a kernel for some of their workloads only.
@@ -60,9 +68,21 @@ def fused_kernel(kind: str) -> FusedKernel:
             f"{', '.join(_KERNELS)})",
             _INSTEAD,
         )
-    module, name = _KERNELS[kind]
+    return cast("FusedKernel", _loaded(*_KERNELS[kind])())
+
+
+def profiling_runner(kind: str) -> Callable[[Gpu], Runner]:
+    """What runs the profile of a kind of workload on a GPU; of one that has some.
+
+    Raises:
+        DeviceError: the CUDA packages are missing.
+    """
+    return cast("Callable[[Gpu], Runner]", _loaded(*_PROFILES[kind]))
+
+
+def _loaded(module: str, name: str) -> Any:
     try:
-        return cast("FusedKernel", getattr(import_module(module), name)())
+        return getattr(import_module(module), name)
     except ImportError as error:
         raise DeviceError(
             f"the CUDA packages are not installed ({error.name})", "pip install 'xstage-tune[cuda]'"

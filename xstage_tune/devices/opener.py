@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from xstage_tune.base.errors import DeviceError, UsageError
 from xstage_tune.devices.compile_ahead import CompileAhead, CompilingDevice, KernelBuilder
 from xstage_tune.devices.emulated_kernels import EmulatedKernels
-from xstage_tune.devices.fused_kernels import fused_kernel, has_kernel, require_kernel
+from xstage_tune.devices.fused_kernels import fused_kernel, has_kernel, profiling_runner, require_kernel
 from xstage_tune.devices.isolated import DEFAULT_DEADLINE_S, IsolatedDevice
 from xstage_tune.devices.platform_choice import accept_gpu
 from xstage_tune.devices.present_gpu import present_gpu
@@ -49,8 +49,11 @@ def open_simulator(platform: PlatformProfile, *, seed: int = 0) -> Device:
     return SimulatedDevice(platform, seed=seed)
 
 
-def open_cuda(use: DeviceUse, which: str = "") -> Device:
+def open_cuda(use: DeviceUse, which: str = "", kind: str = "") -> Device:
     """GPU number ``which``, with the runners of a command.
+
+    Args:
+        kind: of the workload, where they differ by it.
 
     Raises:
         DeviceError: there is no such GPU, it cannot run them, or there are no packages to run it.
@@ -59,7 +62,8 @@ def open_cuda(use: DeviceUse, which: str = "") -> Device:
     from xstage_tune.cuda.device import CudaDevice
 
     try:
-        return CudaDevice(gpu, [_RUNNERS[use.command](gpu)])
+        runner = _profiles(gpu, kind) if use is PROFILE else _RUNNERS[use.command](gpu)
+        return CudaDevice(gpu, [runner])
     except BaseException:
         gpu.close()
         raise
@@ -237,24 +241,21 @@ def _skeletons(gpu: Gpu) -> Runner:
     return CudaSkeletons(gpu)
 
 
-def _attentions(gpu: Gpu) -> Runner:
+def _profiles(gpu: Gpu, kind: str) -> Runner:
     found = gpu.describe()
     if not found.architecture.startswith(_HOPPER):
         raise DeviceError(
-            f"{found.name} is of architecture {found.architecture}: the attention kernel needs sm_90a "
+            f"{found.name} is of architecture {found.architecture}: the {kind} kernel needs sm_90a "
             "(Hopper: H100, H200)",
             PROFILE.without_gpu,
         )
-    from xstage_tune.cuda.attention_profiles import CudaAttentions
-
-    return CudaAttentions(gpu)
+    return profiling_runner(kind)(gpu)
 
 
 #: What runs a command's launches on a GPU.
 _RUNNERS: dict[str, Callable[[Gpu], Runner]] = {
     CALIBRATE.command: _bursts,
     EMULATE.command: _skeletons,
-    PROFILE.command: _attentions,
 }
 
 

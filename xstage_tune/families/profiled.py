@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import ceil
-from typing import Any, Generic, Literal, Protocol, TypeVar
+from typing import Any, Generic, Literal, Protocol, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -121,7 +121,7 @@ class ProfiledLaunch(Generic[CaseT, NameT]):
         """See :class:`~xstage_tune.launches.device.Launch`."""
         raise NotImplementedError
 
-    def turns(self) -> tuple[ProfiledLaunch[CaseT, NameT], ...]:
+    def turns(self) -> tuple[Self, ...]:
         """The launches of all places of a replay."""
         return tuple(
             type(self)(self.case, one, "replay", self.in_turn, place)

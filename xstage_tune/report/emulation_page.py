@@ -16,11 +16,11 @@ from xstage_tune.families.launch import FusedLaunch
 from xstage_tune.launches.skeleton_figures import median_of
 from xstage_tune.launches.skeletons import SKELETONS
 from xstage_tune.report.calibration_page import launches_table, run_sentence, run_table
+from xstage_tune.report.distributions import distribution_panel
 from xstage_tune.report.emulation_tables import emulation_tables
 from xstage_tune.report.figure import COLOUR_SLOTS, Axis, Drawing, Figure, Floats, Panel, Plate, TrackPanel
 from xstage_tune.report.page import Block, render_page
 from xstage_tune.report.sentences import platform_sentence, workload_sentence
-from xstage_tune.report.study_figures import quantile_curve
 from xstage_tune.report.timeline import Window, sm_tracks, span_bars, window_axis
 from xstage_tune.store.launches import StoredLaunch
 from xstage_tune.store.models import Run
@@ -179,18 +179,10 @@ def distribution_figure(result: EmulationResult, spans_ns: Mapping[str, Floats])
     Args:
         spans_ns: of one launch of each case, by its label; without those that store nothing remotely.
     """
-    share_axis = Axis("share of tiles up to T_RS", "fraction", "linear", (0.0, 1.03))
-    drawing = Drawing(Axis("T_RS", "duration_ns", "linear"), share_axis)
-    for place, (label, sample) in enumerate(spans_ns.items()):
-        share, value_ns = quantile_curve(sample)
-        middle, tail = np.quantile(sample, (0.5, 0.95))
-        text = f"{label}, median {duration(middle)}, p95 {duration(tail)}"
-        x, y = np.concatenate(([0.0], value_ns)), np.concatenate(([0.0], share))
-        drawing.add_explained(text, "line", place % COLOUR_SLOTS, x, y)
     return Figure(
         title="Remote-store span of a tile",
         subtitle=f"first launch of each schedule; {result.device}",
-        panels=(drawing.panel("a", "T_RS"),),
+        panels=(distribution_panel("a", "T_RS", "T_RS", spans_ns),),
     )
 
 
@@ -285,7 +277,12 @@ def _landmark(drawing: Drawing, result: EmulationResult, height: float) -> None:
 
 def _swept(result: EmulationResult) -> Axis:
     assert result.request.sweep is not None
-    label, quantity, scale = _SWEPT[result.request.sweep.key]
+    return swept_axis(result.request.sweep.key)
+
+
+def swept_axis(key: str) -> Axis:
+    """Of a quantity that is swept."""
+    label, quantity, scale = _SWEPT[key]
     return Axis(
         label, "fraction" if quantity == "fraction" else "count", "log" if scale == "log" else "linear"
     )

@@ -11,11 +11,11 @@ from xstage_tune.experiments.timing.result import PointResult, ProfileResult
 from xstage_tune.families.attention_a2a.spans import tile_spans
 from xstage_tune.families.attention_a2a.timing import ATTENTIONS
 from xstage_tune.report.calibration_page import launches_table, run_sentence, run_table
-from xstage_tune.report.figure import COLOUR_SLOTS, Axis, Drawing, Figure, Floats, Panel
+from xstage_tune.report.distributions import distribution_panel
+from xstage_tune.report.figure import Axis, Drawing, Figure, Floats, Panel
 from xstage_tune.report.page import Block, render_page
 from xstage_tune.report.profile_tables import converged_tokens, point_tables, profile_tables
 from xstage_tune.report.sentences import platform_sentence, workload_sentence
-from xstage_tune.report.study_figures import quantile_curve
 from xstage_tune.store.launches import StoredLaunch
 from xstage_tune.store.models import Run
 
@@ -130,8 +130,8 @@ def span_figure(
         title="Spans of the attention's tiles",
         subtitle=f"recording build; {result.device}",
         panels=(
-            _distribution("a", "Remote-store span of a tile", "T_RS", issue_ns),
-            _distribution("b", "Q-loop of a tile", "G_Qloop", q_loop_ns),
+            distribution_panel("a", "Remote-store span of a tile", "T_RS", issue_ns),
+            distribution_panel("b", "Q-loop of a tile", "G_Qloop", q_loop_ns),
         ),
     )
 
@@ -169,18 +169,6 @@ def _issue_panel(result: ProfileResult) -> Panel:
         most = max(most, float(closed[1].max(initial=0.0)))
     _landmark(drawing, result, most)
     return drawing.panel("b", "Remote-store span")
-
-
-def _distribution(key: str, title: str, label: str, samples: Mapping[str, Floats]) -> Panel:
-    share_axis = Axis(f"share of tiles up to {label}", "fraction", "linear", (0.0, 1.03))
-    drawing = Drawing(Axis(label, "duration_ns", "linear"), share_axis)
-    for place, (name, sample) in enumerate(samples.items()):
-        share, value_ns = quantile_curve(sample)
-        middle, tail = np.quantile(sample, (0.5, 0.95))
-        text = f"{name}, median {duration(middle)}, p95 {duration(tail)}"
-        x, y = np.concatenate(([0.0], value_ns)), np.concatenate(([0.0], share))
-        drawing.add_explained(text, "line", place % COLOUR_SLOTS, x, y)
-    return drawing.panel(key, title)
 
 
 def _series(result: ProfileResult, of: _Value) -> tuple[Floats, Floats]:

@@ -10,7 +10,6 @@ from rich.console import RenderableType
 from xstage_tune.base.number_format import (
     ABSENT,
     byte_count,
-    count,
     difference,
     duration,
     factor,
@@ -30,15 +29,21 @@ from xstage_tune.families.attention_a2a.timing import (
 )
 from xstage_tune.families.profiled import Distribution
 from xstage_tune.model.checks import NS_PER_S
-from xstage_tune.platforms.loader import is_current
 from xstage_tune.platforms.schema import PlatformProfile
-from xstage_tune.report.sentences import latency_note, other_gpu_note, workload_sentence
+from xstage_tune.report.profile_parts import (
+    other_gpu_notes,
+    platform_note,
+    span_table,
+    tflop,
+    throttled_notes,
+    with_interval,
+)
+from xstage_tune.report.sentences import latency_note, workload_sentence
 from xstage_tune.report.tables import Column, Columns, TableData, number, render_report, table
 
 Shown = Callable[[float | None], str]
 _Compared = tuple[str, Compared, Shown]
 
-_TERA = 1e12
 _NAMES: dict[Implementation, str] = {
     "attention": "attention alone",
     "all-to-all": "All-to-All alone, direct stores",
@@ -87,7 +92,7 @@ def _implementations(result: ProfileResult, point: PointResult) -> TableData:
         Column("implementation", lambda one: _NAMES[one]),
         number("T", point.time_ns, duration),
         number("spread", point.spread, share),
-        number("TFLOP/s", point.flop_per_s, _tflop),
+        number("TFLOP/s", point.flop_per_s, tflop),
         number("beyond T_FA", lambda one: _beyond(point, one)),
         number("H of fused", of_serial(point.hiding_ratio), share),
         number("fused is faster", of_serial(point.speedup), factor),
@@ -117,7 +122,7 @@ def _predictions(result: ProfileResult, point: PointResult) -> TableData:
     notes = (
         f"in this tile order the stores of the last round drain in "
         f"{duration(point.prediction.closed.last_drain_ns)}, V/R, behind all Q-loops",
-        _platform_note(result),
+        platform_note(result.request),
         "medians over tiles; dt(M): T_RS less that of the attention alone; M*_ub: equation 20, measured with "
         "the measured sigma; H: against direct stores",
         _coupled_note(result.request.platform),
@@ -132,20 +137,9 @@ def _span_table(point: PointResult) -> TableData:
         for name, of in _SPANS
         if (found := of(figures)) is not None
     ]
-    columns: Columns[tuple[str, str, Distribution]] = (
-        Column("spans of", lambda row: row[0]),
-        Column("what", lambda row: row[1]),
-        number("spans", lambda row: row[2].count, count),
-        number("mean", lambda row: row[2].mean_ns, duration),
-        number("p50", lambda row: row[2].p50_ns, duration),
-        number("p90", lambda row: row[2].p90_ns, duration),
-        number("p99", lambda row: row[2].p99_ns, duration),
-        number("max", lambda row: row[2].max_ns, duration),
-    )
-    notes = ["of recording builds, on a rested GPU; T_RS of fused: of tiles with remote rows"]
-    if dropped := sum(figures.dropped for figures in point.spans.values()):
-        notes.append(f"{dropped:,} spans found no room in shared memory")
-    return table("Spans", columns, rows, notes=notes)
+    dropped = sum(figures.dropped for figures in point.spans.values())
+    note = "of recording builds, on a rested GPU; T_RS of fused: of tiles with remote rows"
+    return span_table(rows, dropped, note)
 
 
 def _recording_tables(points: Sequence[PointResult]) -> Iterator[TableData]:
@@ -177,7 +171,7 @@ def _sweep_table(result: ProfileResult) -> TableData:
     columns: list[Column[PointResult]] = [
         number("tokens", lambda point: _marked(result, point)),
         number("T_FA", lambda point: point.time_ns("attention"), duration),
-        number("TFLOP/s", lambda point: point.flop_per_s("attention"), _tflop),
+        number("TFLOP/s", lambda point: point.flop_per_s("attention"), tflop),
         number("T_fused", lambda point: point.time_ns("fused"), duration),
         number("E_res", lambda point: _beyond(point, "fused")),
         number("of T_FA", lambda point: point.residual_of_attention(), share),
@@ -237,18 +231,6 @@ def _coupled_note(platform: PlatformProfile) -> str:
     return f"completion-coupled: equation 17 with {latency_note(platform)}"
 
 
-def _platform_note(result: ProfileResult) -> str:
-    platform, recorded = result.request.platform, ""
-    if result.request.platform_recorded:
-        recorded = ", the one recorded"
-        if not is_current(platform):
-            recorded += f", which is not {platform.name} as it is now (--platform {platform.name})"
-    return (
-        f"predicted from platform {platform.name}{recorded}, nothing refitted; in brackets how far a "
-        "prediction is above what was measured"
-    )
-
-
 def _sweep_notes(result: ProfileResult) -> Iterator[str]:
     converged, ends = converged_tokens(result), result.residual_ends_tokens()
     if converged is not None:
@@ -266,7 +248,7 @@ def _sweep_notes(result: ProfileResult) -> Iterator[str]:
     )
     if result.request.predicted:
         yield _coupled_note(result.request.platform)
-        yield _platform_note(result)
+        yield platform_note(result.request)
         yield from filter(None, (unmeasured_compute(result.request.platform),))
 
 
@@ -294,8 +276,7 @@ def _point_notes(point: PointResult) -> Iterator[str]:
 def _notes(result: ProfileResult) -> Iterator[str]:
     request = result.request
     yield f"{request.config.label}; launches back to back in CUDA graphs, until all stores have drained"
-    if request.other_gpu:
-        yield other_gpu_note(request.platform, request.other_gpu)
+    yield from other_gpu_notes(request)
     counts = [len(point.beyond_ns("fused")) for point in result.points] or [0]
     fewest, most = min(counts), max(counts)
     made = f"{fewest}" if fewest == most else f"{fewest} to {most}"
@@ -311,11 +292,7 @@ def _notes(result: ProfileResult) -> Iterator[str]:
         yield "in brackets behind such a difference: its interval, of at least 95% confidence, in us"
     else:
         yield "too few for an interval, which takes six: what lies within the clocks' drift is not known"
-    if result.throttled_launches:
-        yield (
-            f"the GPU's clocks were held down in {result.throttled_launches} of {result.launches} launches: "
-            "times of those are of a GPU at its limits"
-        )
+    yield from throttled_notes(result.throttled_launches, result.launches)
 
 
 def _title(result: ProfileResult) -> str:
@@ -328,21 +305,7 @@ def _predicted(one: Compared, predicted: float | None, shown: Shown) -> str:
 
 def _beyond(point: PointResult, implementation: Implementation) -> str:
     """What an implementation takes beyond its reference, with its interval."""
-    interval = _interval(point.residual_ci95_ns(implementation))
-    return difference(point.residual_ns(implementation)) + interval
-
-
-def _interval(ci95_ns: tuple[float, float] | None) -> str:
-    """In us, behind a figure."""
-    if ci95_ns is None:
-        return ""
-    largest_ns = max(map(abs, ci95_ns))
-    decimals = 3 if largest_ns < 1e3 else 2 if largest_ns < 100e3 else 0
-    return " [" + ", ".join(f"{bound / 1e3:.{decimals}f}" for bound in ci95_ns) + "]"
-
-
-def _tflop(flop_per_s: float) -> str:
-    return f"{flop_per_s / _TERA:.1f}"
+    return with_interval(point.residual_ns(implementation), point.residual_ci95_ns(implementation))
 
 
 def _tokens(value: float | None) -> str:

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 from typing import Any
 
+import numpy as np
+
 from xstage_tune.base.errors import UsageError
 from xstage_tune.base.number_format import byte_count, duration
 from xstage_tune.base.spans import SpanTable
@@ -15,7 +17,10 @@ from xstage_tune.experiments.study import Case
 from xstage_tune.families.attention_a2a.budget import WARPGROUP_ROWS
 from xstage_tune.families.attention_a2a.timing import ATTENTIONS
 from xstage_tune.families.kernel_launch import OTHER_GPU
+from xstage_tune.families.megamoe.spans import LANE_NAMES
+from xstage_tune.families.megamoe.timing import LAYERS
 from xstage_tune.launches.bursts import BURSTS
+from xstage_tune.launches.device import LaunchKind
 from xstage_tune.launches.skeletons import SKELETONS
 from xstage_tune.report.sentences import platform_marks
 from xstage_tune.report.trace_file import Counter, TileKinds, TracedLaunch
@@ -26,6 +31,7 @@ from xstage_tune.store.launches import StoredLaunch
 from xstage_tune.store.models import Run
 
 _OCCUPANCY_SAMPLES = 4000
+_PROFILED: tuple[LaunchKind[Any, Any, Any], ...] = (ATTENTIONS, LAYERS)
 
 
 def find_run(store: Store, run_id: str) -> Run:
@@ -139,27 +145,39 @@ def _traced(
         args=args,
         spans=launch.span_count(),
         tables=partial(_tables, launch),
-        lanes_per_cta=_lanes_per_cta(launch),
-        tiles=tiles_of(launch),
+        lanes=_lanes(launch),
+        tiles=_layer_tiles(launch) or tiles_of(launch),
     )
 
 
-def _lanes_per_cta(launch: StoredLaunch) -> int | None:
-    """Of a profiled attention, whose warpgroups have lanes; of others roles do."""
+def _lanes(launch: StoredLaunch) -> tuple[str, ...]:
+    """Names of a CTA's lanes of a profiled kernel; of others a CTA has one."""
+    if launch.is_of(LAYERS):
+        return LANE_NAMES
     if not launch.is_of(ATTENTIONS):
-        return None
+        return ()
     keys = launch.point_as(ATTENTIONS).config
     # No more of the config than that: a run of another version of it is shown too.
     staged_rows = int(keys["block_m"]) // int(keys.get("kv_splits", 1))
-    return staged_rows // WARPGROUP_ROWS
+    return tuple(f"warpgroup {number}" for number in range(staged_rows // WARPGROUP_ROWS))
+
+
+def _layer_tiles(launch: StoredLaunch) -> TileKinds | None:
+    """Of a profiled layer, whose spans say themselves what they are of; None of another launch."""
+    if not launch.is_of(LAYERS):
+        return None
+    spans = launch.table().spans
+    index = np.arange(1 + int(spans["index"].max(initial=0)))
+    every = np.full(index.size, launch.path != "local")
+    return TileKinds(np.zeros(1 + int(spans["lane"].max(initial=0)), np.int64), every, index % 2 == 1)
 
 
 def _launch_name(launch: StoredLaunch) -> str:
     stores = f"{launch.flavour} to {launch.path}"
-    if launch.is_of(ATTENTIONS):
-        attention = launch.point_as(ATTENTIONS)
-        case = f", {attention.label}" if attention.label else ""
-        return f"{attention.implementation}{case}, {stores}"
+    for kind in _PROFILED:
+        if launch.is_of(kind):
+            point = launch.point_as(kind)
+            return f"{point.implementation}{f', {point.label}' if point.label else ''}, {stores}"
     if launch.is_of(SKELETONS):
         skeleton = launch.point_as(SKELETONS)
         return f"{skeleton.label}, repeat {skeleton.repeat}, {stores}"
@@ -169,8 +187,8 @@ def _launch_name(launch: StoredLaunch) -> str:
 
 
 def _records(launch: StoredLaunch) -> bool:
-    """Whether launches of its kind record spans: of a profiled attention only those that time nothing."""
-    return not launch.is_of(ATTENTIONS) or launch.point_as(ATTENTIONS).what == "spans"
+    """Whether launches of its kind record spans: of a profiled kernel only those that time nothing."""
+    return all(not launch.is_of(kind) or launch.point_as(kind).what == "spans" for kind in _PROFILED)
 
 
 def _tables(launch: StoredLaunch) -> Mapping[int, SpanTable]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from xstage_tune.base.errors import UsageError
 from xstage_tune.calibration.stored import rebuild_calibration
 from xstage_tune.experiments.emulation.stored import rebuild_emulation
+from xstage_tune.experiments.profiling.stored import rebuild_profile
 from xstage_tune.experiments.study import analyse
-from xstage_tune.experiments.timing.stored import rebuild_profile
 from xstage_tune.report.calibration_page import render_run
 from xstage_tune.report.emulation_page import render_emulation
-from xstage_tune.report.profile_page import render_profile
+from xstage_tune.report.profiles import profile_view
 from xstage_tune.report.study_page import render_study
 from xstage_tune.search.study_case import load_study
 from xstage_tune.store.facade import Store
@@ -41,7 +41,8 @@ def run_page(store: Store, run_id: str) -> str:
     if run.kind == "emulate":
         return render_emulation(run, rebuild_emulation(store, run), launches)
     if run.kind == "profile":
-        return render_profile(run, rebuild_profile(store, run), launches)
+        result = rebuild_profile(store, run)
+        return profile_view(result).page(run, result, launches)
     return render_run(run, rebuild_calibration(store, run), launches)
 
 

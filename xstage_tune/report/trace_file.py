@@ -47,8 +47,8 @@ class TracedLaunch:
 
     ``tables`` is called when the launch is written, so that a long run is never in memory as a whole;
     ``spans`` is how many they hold. ``tiles`` are those of every rank, None where they are not known.
-    Where lanes are of warpgroups, the ``lanes_per_cta`` of a CTA follow each other; None where they are of
-    roles, in CTAs of one lane. The launch lasts until its last span has ended, and ``least_ns`` where its
+    ``lanes`` are the names of a CTA's lanes, which follow each other; none where a CTA has one lane, and its
+    threads are roles. The launch lasts until its last span has ended, and ``least_ns`` where its
     stores drain longer.
     """
 
@@ -57,7 +57,7 @@ class TracedLaunch:
     spans: int
     tables: Callable[[], Mapping[int, SpanTable]]
     counters: tuple[Counter, ...] = ()
-    lanes_per_cta: int | None = None
+    lanes: tuple[str, ...] = ()
     least_ns: float = 0.0
     tiles: TileKinds | None = None
 
@@ -146,13 +146,13 @@ class _Trace:
             yield _slice(_LAUNCHES_PID, 1, launch.name, start_ns, length_ns, _json(launch.args))
             kept = spans[: self.most_of_each]
             self.written += kept.size
-            yield from self._names(kept, launch.lanes_per_cta)
+            yield from self._names(kept, launch.lanes)
             yield from _slices(kept, start_ns)
             for counter in launch.counters:
                 yield from _samples(counter, start_ns)
             start_ns += length_ns + _PAUSE_NS
 
-    def _names(self, spans: NDArray[np.void], lanes_per_cta: int | None) -> Iterator[str]:
+    def _names(self, spans: NDArray[np.void], lanes: tuple[str, ...]) -> Iterator[str]:
         """Metadata of the ranks and lanes that have not been seen before."""
         for pid, lane, role in np.unique(spans[["pid", "lane", "role"]]).tolist():
             tid = _thread(lane, role)
@@ -163,8 +163,8 @@ class _Trace:
             self.named.add((pid, tid))
             kinds = spans["kind"][(spans["pid"] == pid) & (spans["lane"] == lane) & (spans["role"] == role)]
             work = "issue" if (kinds == SpanKind.ISSUE).all() else "mainloop"
-            cta, nth = divmod(lane, lanes_per_cta or 1)
-            part = work if lanes_per_cta is None else f"warpgroup {nth}"
+            cta, nth = divmod(lane, max(1, len(lanes)))
+            part = lanes[nth] if lanes else work
             yield _metadata("thread_name", pid, tid, f"CTA {cta} {part}")
             yield _metadata("thread_sort_index", pid, tid, tid)
 

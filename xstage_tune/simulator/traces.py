@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
+from xstage_tune.base.activity import Series, activity
 from xstage_tune.base.errors import UsageError
 from xstage_tune.base.spans import LANE_DTYPE, SPAN_DTYPE, SpanKind, SpanTable
 from xstage_tune.launches.streams import Floats
@@ -17,14 +16,6 @@ TICKS_PER_NS = 16
 
 MAINLOOP_ROLE = 0
 ISSUE_ROLE = 1
-
-
-@dataclass(frozen=True, slots=True)
-class Series:
-    """A quantity over time: ``time_ns[n]`` and ``value[n]``."""
-
-    time_ns: Floats
-    value: Floats
 
 
 def lane_rows(end_ns: float, recorded: NDArray[np.int64], sm_ids: NDArray[np.int64]) -> NDArray[np.void]:
@@ -123,16 +114,4 @@ def tensor_activity(run: PipelineRun, bins: int) -> Series:
     times, offset = run.times, run.streams.slot_offset_ns
     begins = np.concatenate((times.begin, times.begin + offset + times.stall))
     ends = np.concatenate((times.begin + offset, times.end))
-    edges = np.linspace(0.0, run.end_ns, bins + 1)
-    active = _time_before(edges, begins) - _time_before(edges, ends)
-    value = np.diff(active) / (np.diff(edges) * run.streams.sms)
-    return Series((edges[:-1] + edges[1:]) / 2, value)
-
-
-def _time_before(edges: Floats, moments: Floats) -> Floats:
-    """Sum over ``moments`` of ``[edge - moment]+``, for each edge."""
-    ordered = np.sort(moments)
-    total = np.concatenate(([0.0], np.cumsum(ordered)))
-    count = np.searchsorted(ordered, edges)
-    time: Floats = count * edges - total[count]
-    return time
+    return activity(begins, ends, until_ns=run.end_ns, lanes=run.streams.sms, bins=bins)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from xstage_tune.experiments.emulation.request import EmulationRequest
+from xstage_tune.experiments.emulation.sweep import Sweep
 from xstage_tune.families.binding import family_of, fused_launch
 from xstage_tune.families.config import KernelConfig
 from xstage_tune.families.fused_skeleton import fused_skeleton
@@ -75,7 +76,7 @@ def launch_of(case: EmulationCase, request: EmulationRequest) -> FusedLaunch:
 
 def _cases_at(request: EmulationRequest, value: float | None) -> Iterator[EmulationCase]:
     """All schedules at one value of the sweep."""
-    workload, config = _workload_at(request, value), request.config
+    workload, config = workload_at(request.workload, request.sweep, value), request.config
     suffix = _suffix(request, value)
     family = family_of(workload)
     bound = family.bind(workload, request.platform)
@@ -97,8 +98,12 @@ def _suffix(request: EmulationRequest, value: float | None) -> str:
     return f", {request.sweep.key}={request.sweep.shown(value)}"
 
 
-def _workload_at(request: EmulationRequest, value: float | None) -> Workload:
-    sweep, workload = request.sweep, request.workload
+def workload_at(workload: Workload, sweep: Sweep | None, value: float | None) -> Workload:
+    """A workload at one value of a sweep; the same where that is of a config's knob.
+
+    Raises:
+        UsageError: the value does not fit it.
+    """
     if sweep is None or value is None or sweep.key not in ("tokens", "remote_fraction"):
         return workload
     at = value if sweep.key == "remote_fraction" else int(value)

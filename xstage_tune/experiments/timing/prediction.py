@@ -72,7 +72,7 @@ class Prediction:
     simulated: Simulated
 
 
-def predict(request: ProfileRequest, value: int | None) -> Prediction | None:
+def predict(request: ProfileRequest, value: float | None) -> Prediction | None:
     """Predictions at one value of the sweep; None where the platform does not speak of the stores, or of so
     few tokens none belongs to a remote rank.
 

@@ -9,63 +9,29 @@ compared likewise, with what it records.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
-from xstage_tune.base.progress import Progress
 from xstage_tune.experiments.launch_order import balanced, rotated
 from xstage_tune.experiments.timing.comparison import COMPARED, block
 from xstage_tune.experiments.timing.request import ProfileRequest
-from xstage_tune.families.attention_a2a.check import require_right
 from xstage_tune.families.attention_a2a.timing import (
     IMPLEMENTATIONS,
     RECORDING,
     AttentionLaunch,
-    Figures,
     Implementation,
     ProfileCase,
     replays,
 )
-from xstage_tune.launches.device import Device, Verification
-from xstage_tune.launches.requirements import require_device
 
 
-@dataclass(frozen=True, slots=True)
-class LaunchResult:
-    """One launch's figures, without its spans: what a conclusion rests on."""
-
-    label: str
-    implementation: Implementation
-    figures: Figures
-    verification: Verification
-
-
-def profile(device: Device, request: ProfileRequest, progress: Progress) -> list[LaunchResult]:
-    """Check, time and record all implementations of all cases of a request.
-
-    Nothing is timed before every output was found right.
-
-    Args:
-        progress: told how many launches there are.
+def launches(request: ProfileRequest) -> Iterator[AttentionLaunch]:
+    """Those of all cases of a request.
 
     Raises:
-        UsageError: a case does not fit the kernel, the device or the platform.
-        DeviceError: the device lacks the path or the memory, or a launch failed.
-        FindingError: an output is wrong.
+        UsageError: a case does not fit the workload.
     """
-    require_device(device.describe(), request.platform, request.path, force=bool(request.other_gpu))
     order = replay_order(request)
-    launches = [
-        launch for value in request.values() for launch in case_launches(request.case_at(value), order)
-    ]
-    progress.planned(len(launches))
-    results = []
-    for outcome in device.run(launches):
-        require_right(outcome)
-        launch = outcome.launch
-        results.append(
-            LaunchResult(launch.case.label, launch.implementation, outcome.figures, outcome.verification)
-        )
-    return results
+    for value in request.values():
+        yield from case_launches(request.case_at(value), order)
 
 
 def case_launches(case: ProfileCase, order: Sequence[Sequence[Implementation]]) -> Iterator[AttentionLaunch]:

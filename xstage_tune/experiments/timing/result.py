@@ -9,9 +9,10 @@ from typing import Any
 from xstage_tune.base.json_output import json_sha256
 from xstage_tune.base.medians import median_interval95, median_or_none
 from xstage_tune.experiments.emulation.result import error_pct
+from xstage_tune.experiments.profiling.use import LaunchResult
 from xstage_tune.experiments.timing.comparison import Comparisons, alone_and_compared, within_repeats
 from xstage_tune.experiments.timing.prediction import Prediction
-from xstage_tune.experiments.timing.procedure import LaunchResult, replay_order
+from xstage_tune.experiments.timing.procedure import replay_order
 from xstage_tune.experiments.timing.request import ProfileRequest
 from xstage_tune.families.attention_a2a.check import complaint
 from xstage_tune.families.attention_a2a.timing import (
@@ -69,7 +70,7 @@ class PointResult:
         prediction: None where the platform does not speak of the stores.
     """
 
-    value: int | None
+    value: float | None
     case: ProfileCase
     checks: Mapping[Implementation, tuple[CheckFigures, Verification]]
     alone: Mapping[Implementation, Sequence[float]]
@@ -356,7 +357,7 @@ class ProfileResult:
 def conclude(
     request: ProfileRequest,
     outcomes: Sequence[LaunchResult],
-    predictions: Mapping[int | None, Prediction | None],
+    predictions: Mapping[float | None, Prediction | None],
     *,
     run_id: str,
     device: str,
@@ -383,7 +384,7 @@ def conclude(
 
 
 def _point(
-    value: int | None,
+    value: float | None,
     case: ProfileCase,
     own: Sequence[LaunchResult],
     request: ProfileRequest,

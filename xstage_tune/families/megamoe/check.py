@@ -123,8 +123,7 @@ def complaint(
         if unwritten.size:
             return f"{unwritten.size} rows of rank {rank} were not written, slot {unwritten[0]} the first"
     for sample in samples:
-        seen = np.stack([received[rows.rank[row]][rows.slot[row]] for row in sample.rows])
-        error = relative_error(seen, sample.reference())
+        error = sample_error(received, rows, sample)
         if not error <= tolerance:
             return f"relative error {error:.3g} against fp32 in rows of expert {sample.expert}"
     for rank, expected in enumerate(trusted or ()):
@@ -134,6 +133,12 @@ def complaint(
             if not error <= tolerance:
                 return f"slot {slot} of rank {rank} differs by {error:.3g} from another kernel's"
     return ""
+
+
+def sample_error(received: tuple[Bits, ...], rows: RoutedRows, sample: ExpertSample) -> float:
+    """Relative error of sampled rows against fp32."""
+    seen = np.stack([received[rows.rank[row]][rows.slot[row]] for row in sample.rows])
+    return relative_error(seen, sample.reference())
 
 
 def relative_error(seen: Bits, expected: Floats) -> float:

@@ -15,6 +15,7 @@ Floats = NDArray[np.float64]
 #: Lanes of a CTA: its two consumers, then their storers.
 CONSUMERS = 2
 LANES = 2 * CONSUMERS
+LANE_NAMES = tuple(f"{role} {number}" for role in ("consumer", "storer") for number in range(CONSUMERS))
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from xstage_tune.base.errors import UsageError
-from xstage_tune.experiments.timing.prediction import predict
-from xstage_tune.experiments.timing.procedure import LaunchResult
-from xstage_tune.experiments.timing.request import ProfileRequest
-from xstage_tune.experiments.timing.result import ProfileResult, conclude
-from xstage_tune.families.attention_a2a.timing import ATTENTIONS
+from xstage_tune.experiments.profiling.use import LaunchResult, read_request
+from xstage_tune.launches.device import LaunchKind
 from xstage_tune.store.facade import Store
 from xstage_tune.store.kept_run import DEVICE_KEY
 from xstage_tune.store.launches import StoredLaunch
 from xstage_tune.store.models import Run
 
 
-def rebuild_profile(store: Store, run: Run) -> ProfileResult:
+def rebuild_profile(store: Store, run: Run) -> Any:
     """The result of a run of ``profile``, of the launches that it came to; predictions are made anew.
 
     Raises:
@@ -24,11 +23,11 @@ def rebuild_profile(store: Store, run: Run) -> ProfileResult:
     launches = store.launches(run.id)
     if not launches:
         raise UsageError(f"run {run.id} has no launches: it is {run.status}", "profile again")
-    request = ProfileRequest.read(run.parameters, f"run {run.id}")
-    return conclude(
+    use, request = read_request(run.parameters, f"run {run.id}")
+    return use.conclude(
         request,
-        [_result(launch) for launch in launches],
-        {value: predict(request, value) for value in request.values()},
+        [_result(launch, use.kind) for launch in launches],
+        {value: use.predict(request, value) for value in request.values()},
         run_id=run.id,
         device=run.parameters[DEVICE_KEY],
         device_name=run.environment.gpu_name,
@@ -36,6 +35,6 @@ def rebuild_profile(store: Store, run: Run) -> ProfileResult:
     )
 
 
-def _result(launch: StoredLaunch) -> LaunchResult:
-    point = launch.point_as(ATTENTIONS)
-    return LaunchResult(point.label, point.implementation, launch.figures_as(ATTENTIONS), launch.verification)
+def _result(launch: StoredLaunch, kind: LaunchKind[Any, Any, Any]) -> LaunchResult:
+    point = launch.point_as(kind)
+    return LaunchResult(point.label, point.implementation, launch.figures_as(kind), launch.verification)

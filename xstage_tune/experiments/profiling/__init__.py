@@ -1,0 +1,1 @@
+"""What profiles of all families share: the request, a kept run, its rebuilding from the store."""

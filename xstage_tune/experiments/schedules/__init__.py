@@ -1,0 +1,1 @@
+"""A fused MoE layer under all its schedules, beside the layer without fusion and beside its predictions."""
