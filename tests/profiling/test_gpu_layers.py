@@ -12,7 +12,7 @@ from xstage_tune.cuda.gpu import Gpu
 from xstage_tune.cuda.moe_profiles import CudaLayers
 from xstage_tune.cuda.moe_variants import SHIPPED
 from xstage_tune.families.megamoe.config import Schedule
-from xstage_tune.families.megamoe.timing import AT_ONCE, LOCAL, LayerCase, LayerLaunch, LayerSpans
+from xstage_tune.families.megamoe.timing import LayerCase, LayerLaunch, LayerSpans
 from xstage_tune.families.megamoe.workload import Precision
 from xstage_tune.families.profiled import CheckFigures, ReplayFigures
 
@@ -36,10 +36,10 @@ def device() -> Iterator[CudaDevice]:
 
 @pytest.fixture(params=SHIPPED)
 def case(request: pytest.FixtureRequest) -> LayerCase:
-    """Ragged rows: experts have from few to all of the tokens."""
+    """Ragged rows, of which a CTA has several tiles."""
     pytest.importorskip("torch")
     precision: Precision = request.param
-    workload = moe(precision=precision, top_k=4, tokens_per_rank=301, routing={"kind": "zipf", "alpha": 1.0})
+    workload = moe(precision=precision, top_k=4, tokens_per_rank=2047, routing={"kind": "zipf", "alpha": 1.0})
     base = SHIPPED[precision][0]
     configs = tuple((one.label, base.model_copy(update={"schedule": one})) for one in SCHEDULES)
     return LayerCase("", workload, configs, "host", seed=3, serial=True)
@@ -58,7 +58,7 @@ def test_all_outputs_are_right_before_and_after_replays(device: CudaDevice, case
 
 
 def test_spans_of_every_part(device: CudaDevice, case: LayerCase) -> None:
-    found = {}
+    parts = set()
     for recorded in device.run([LayerLaunch(case, one, "spans") for one in case.recorded]):
         figures = recorded.figures
         assert isinstance(figures, LayerSpans)
@@ -66,8 +66,5 @@ def test_spans_of_every_part(device: CudaDevice, case: LayerCase) -> None:
         assert figures.issue is not None
         assert figures.stall is not None
         assert 0 < figures.active < 1
-        found[recorded.launch.implementation] = figures
-    assert len({figures.parts for figures in found.values()}) == 1
-    interleaved = next(name for name in case.names if name.startswith("interleaved"))
-    issues = [found[name].issue for name in (LOCAL, interleaved + AT_ONCE)]
-    assert None not in issues
+        parts.add(figures.parts)
+    assert len(parts) == 1

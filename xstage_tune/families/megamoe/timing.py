@@ -10,9 +10,11 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, TypeAdapter
 
 from xstage_tune.base.fabric import StoreFlavour, StorePath
+from xstage_tune.base.spans import SpanTable
 from xstage_tune.families.config_files import config_keys
 from xstage_tune.families.megamoe.built import SCALE_BLOCK
 from xstage_tune.families.megamoe.config import MegaMoeConfig
+from xstage_tune.families.megamoe.spans import LANES
 from xstage_tune.families.megamoe.workload import MoeWorkload
 from xstage_tune.families.profiled import (
     CheckFigures,
@@ -22,6 +24,7 @@ from xstage_tune.families.profiled import (
     What,
     launch_keys,
     launch_words,
+    sampled_ctas,
 )
 from xstage_tune.families.workload_fields import OUTPUT_BYTES
 from xstage_tune.launches.device import LaunchKind, Outcome
@@ -37,6 +40,8 @@ SERIAL = "serial"
 RECORDING = ", recording"
 #: Behind a schedule's name: so built, and a tile's stores leave at once, not spread over the next mainloop.
 AT_ONCE = ", at once"
+#: Of one launch in a recording, which holds as many as there are schedules, twice: about 15 kB.
+_MOST_RECORDED_SPANS = 2_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +223,10 @@ class _Layers(LaunchKind[LayerLaunch, Figures, LayerPoint]):
 
     def words(self, launch: LayerLaunch) -> str:
         return launch_words(launch)
+
+    def recorded_spans(self, outcome: LayerOutcome, before: int) -> SpanTable:
+        del before
+        return sampled_ctas(outcome.table, LANES, _MOST_RECORDED_SPANS)
 
     def point(self, outcome: LayerOutcome) -> LayerPoint:
         launch, case = outcome.launch, outcome.launch.case
