@@ -2,10 +2,9 @@
 //
 // A CTA takes every gridDim-th pull. Pulls come in the order of the rows of tiles that they fill, so the first rows
 // are whole first. A token is pulled once, however many of this rank's experts it is routed to, and stored to each of
-// their rows. It passes through shared memory in pieces of 2 KB, kPieces - 1 of them on their way at a time, which also
-// are so many neighbouring rows where rows are shorter. A token's scales are its last piece, which goes number by
-// number to where the pool has them: those of a block of columns together. When all of a token is stored, its rows of
-// tiles are told.
+// their rows. It passes through shared memory in pieces of 2 KB, kPieces - 1 of them on their way at a time, of at most
+// four tokens. A token's scales are its last piece, which goes number by number to where the pool has them: those of a
+// block of columns together. When all of a token is stored, its rows of tiles are told.
 //
 // What takes time is what one thread would wait for: a row's counter (0.7 us each, behind a fence), the end of the
 // copies to the pool, a token's 32 or more scales for each of its rows. So the lanes share it. Eight lanes have a token,
