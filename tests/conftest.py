@@ -13,6 +13,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.gpu_turns import gpu_turn, locks_folder
+from tests.once import build_commands_once, make_tables_once
 from xstage_tune import cli
 
 
@@ -70,6 +71,10 @@ def _turn_on_the_gpu(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
 
 
+#: Profiles that tests made the user's own, by name: the files.
+_CALIBRATED: dict[str, bytes] = {}
+
+
 @pytest.fixture
 def calibrated() -> Callable[[str], Path]:
     """Make a shipped platform the user's own."""
@@ -77,10 +82,25 @@ def calibrated() -> Callable[[str], Path]:
 
     def calibrate(name: str) -> Path:
         file = user_platforms_dir() / f"{name}.toml"
-        save_platform(load_platform(name), file)
+        if name in _CALIBRATED:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(_CALIBRATED[name])
+        else:
+            save_platform(load_platform(name), file)
+            _CALIBRATED[name] = file.read_bytes()
         return file
 
     return calibrate
+
+
+@pytest.fixture
+def few_configs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some hundred MoE configs to search instead of 20,000, where a test is not about the space."""
+    from tests.search.cases import SMALL_AXES
+    from xstage_tune.families.megamoe.bound import BoundMegaMoe
+
+    axes = SMALL_AXES | {"pipeline_stages": (2, 6, 24)}  # one that no SM holds
+    monkeypatch.setattr(BoundMegaMoe, "axes", lambda _: dict(axes))
 
 
 @pytest.fixture
@@ -96,6 +116,8 @@ def pytest_configure() -> None:
 
     A shell's background job is started deaf to Ctrl-C.
     """
+    build_commands_once()
+    make_tables_once()
     os.environ["XSTAGE_QUIET"] = "1"  # else what a command says would depend on how long it takes
     os.environ["OPENBLAS_NUM_THREADS"] = "1"  # its threads spin, on cores that are shared
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

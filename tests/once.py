@@ -1,14 +1,19 @@
-"""What several processes of a test run need, made once."""
+"""What several tests, or several processes of a test run, need, made once."""
 
 from __future__ import annotations
 
 import fcntl
+import functools
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
+
+from xstage_tune.store import migrate
 
 
 @contextmanager
@@ -32,3 +37,29 @@ def made_once(factory: pytest.TempPathFactory, name: str) -> Iterator[Path]:
         made = folder / name
         made.mkdir(exist_ok=True)
         yield made
+
+
+def build_commands_once() -> None:
+    """Keep the command line that is built for the first command: to build it takes longer than most of them."""
+    typer.main.get_command = functools.cache(typer.main.get_command)
+
+
+#: Of the tool itself, behind :func:`make_tables_once`.
+ENSURE_SCHEMA = migrate.ensure_schema
+
+
+def make_tables_once() -> None:
+    """Begin each further SQLite store of this process as a copy of the first one, whose migrations ran."""
+    tables: list[bytes] = []
+
+    def ensured(database: Any, *, create: bool = True, fresh: bool = False) -> None:
+        path = database.location.path
+        if fresh and tables:
+            path.write_bytes(tables[0])
+            return
+        ENSURE_SCHEMA(database, create=create, fresh=fresh)
+        if fresh:
+            database.close()
+            tables.append(path.read_bytes())
+
+    migrate.ensure_schema = ensured

@@ -4,71 +4,91 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import subprocess
+import runpy
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
-from typing import NamedTuple
 
-from xstage_tune import cli
 from xstage_tune.base.errors import UsageError
 from xstage_tune.store.facade import Store
-
-
-def start(module: str, *arguments: str, **environment: str) -> subprocess.Popen[str]:
-    """``python -m module arguments`` in the checkout, its output piped."""
-    return subprocess.Popen(
-        [sys.executable, "-m", module, *arguments],
-        cwd=Path(__file__).parents[1],
-        env={**os.environ, **environment},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
 
 _WARM = multiprocessing.get_context("forkserver")
 _WARM.set_forkserver_preload(["tests.warm"])
 
 
-class WarmCommand(NamedTuple):
-    """A command that runs, and the files of what it writes."""
+class WarmProcess:
+    """A program that runs in a process of its own, and the files of what it writes."""
 
-    process: ForkServerProcess
-    stdout: Path
-    stderr: Path
+    def __init__(self, process: ForkServerProcess, stdout: Path, stderr: Path) -> None:
+        self._process, self._stdout, self._stderr = process, stdout, stderr
+
+    @property
+    def pid(self) -> int:
+        assert self._process.pid is not None
+        return self._process.pid
+
+    @property
+    def returncode(self) -> int | None:
+        """How it ended, as :mod:`subprocess` has it; None while it runs."""
+        return self._process.exitcode
+
+    def send_signal(self, number: int) -> None:
+        """Unless it has ended."""
+        if self.returncode is None:
+            os.kill(self.pid, number)
+
+    def wait(self, timeout_s: float) -> bool:
+        """Whether it ends in that time."""
+        self._process.join(timeout_s)
+        return self.returncode is not None
+
+    def communicate(self, timeout_s: float) -> tuple[str, str]:
+        """What it wrote to stdout and stderr, once it has ended."""
+        assert self.wait(timeout_s)
+        return self._stdout.read_text(), self._stderr.read_text()
 
 
-def start_warm(
+def start_command(
     folder: Path, *arguments: str, at: Path | None = None, environment: Mapping[str, str] = os.environ
-) -> WarmCommand:
+) -> WarmProcess:
     """``xstage-tune arguments`` in a process that has everything imported, so that it is soon at work.
 
     It works in ``at``, what it writes goes to ``folder``. The first one of a test run waits until all is
     imported.
     """
+    return _started(folder, "xstage_tune", arguments, at or Path.cwd(), environment)
+
+
+def start(folder: Path, module: str, *arguments: str, **environment: str) -> WarmProcess:
+    """``python -m module arguments`` in such a process."""
+    return _started(folder, module, arguments, Path.cwd(), {**os.environ, **environment})
+
+
+def _started(
+    folder: Path, module: str, arguments: tuple[str, ...], at: Path, environment: Mapping[str, str]
+) -> WarmProcess:
     stdout, stderr = (folder / f"{time.monotonic_ns()}.{name}" for name in ("stdout", "stderr"))
-    given = (arguments, dict(environment), at or Path.cwd(), stdout, stderr)
-    process = _WARM.Process(target=_run_warm, args=given)
+    given = (module, arguments, dict(environment), at, stdout, stderr)
+    process = _WARM.Process(target=_run, args=given)
     process.start()
     while not stderr.exists() and process.is_alive():
         time.sleep(0.001)
-    return WarmCommand(process, stdout, stderr)
+    return WarmProcess(process, stdout, stderr)
 
 
-def _run_warm(
-    arguments: tuple[str, ...], environment: dict[str, str], at: Path, stdout: Path, stderr: Path
+def _run(
+    module: str, arguments: tuple[str, ...], environment: dict[str, str], at: Path, stdout: Path, stderr: Path
 ) -> None:
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(at)
     for number, file in ((1, stdout), (2, stderr)):
         os.dup2(os.open(file, os.O_WRONLY | os.O_CREAT), number)
-    sys.argv = ["xstage-tune", *arguments]
-    cli.entry()
+    sys.argv = [module, *arguments]
+    runpy.run_module(module, run_name="__main__")
 
 
 def wait_for_launches(store: Path, count: int) -> None:

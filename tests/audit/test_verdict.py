@@ -33,6 +33,7 @@ def alternating(workload: str, platform: str, *changes: str) -> KernelConfig:
     return config.model_copy(update={"schedule": Schedule(kind="alternating")})
 
 
+@pytest.mark.usefixtures("few_configs")
 @pytest.mark.parametrize(
     ("workload", "platform"),
     [(FLASH, "paper-nvlink5"), (FLASH, "h200-peer"), ("fa-a2a/paper", "h200-host")],

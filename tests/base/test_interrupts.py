@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.processes import start_warm
+from tests.processes import start_command
 from xstage_tune.base.interrupts import held_back
 from xstage_tune.store.facade import Store
 
@@ -58,16 +58,13 @@ def run(*command: str, store: Path, stop_after_s: float | None = None) -> Ended:
 
     What it imports it has: else most interrupts would come before it is at work.
     """
-    started = start_warm(store.parent, *command, "--format", "json", "--store", str(store))
+    started = start_command(store.parent, *command, "--format", "json", "--store", str(store))
     began = time.monotonic()
-    if stop_after_s is not None:
-        started.process.join(stop_after_s)
-        if started.process.is_alive():
-            os.kill(started.process.pid or 0, signal.SIGINT)
-    started.process.join(120)
-    code = started.process.exitcode
-    assert code is not None
-    return Ended(code, started.stdout.read_text(), started.stderr.read_text(), time.monotonic() - began)
+    if stop_after_s is not None and not started.wait(stop_after_s):
+        started.send_signal(signal.SIGINT)
+    stdout, stderr = started.communicate(120)
+    assert started.returncode is not None
+    return Ended(started.returncode, stdout, stderr, time.monotonic() - began)
 
 
 def stops_s(whole: Ended, seed: int) -> list[float]:

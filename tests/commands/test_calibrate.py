@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -14,7 +13,7 @@ import pytest
 
 from tests.calibration.fluid import Fluid, FluidDevice
 from tests.conftest import CliResult, RunCli
-from tests.processes import interrupt, start, wait_for_launches
+from tests.processes import WarmProcess, interrupt, start, wait_for_launches
 from xstage_tune.calibration.result import Finding
 from xstage_tune.devices import opener
 from xstage_tune.launches.bursts import CopyProbe
@@ -300,15 +299,15 @@ def test_interrupt_keeps_what_was_measured(
         assert opened.check().problems == ()
 
 
-def start_calibrating(store: Path, seconds: float, **environment: str) -> subprocess.Popen[str]:
-    return start("tests.commands.scripted", str(store), str(seconds), **environment)
+def start_calibrating(store: Path, seconds: float, **environment: str) -> WarmProcess:
+    return start(store.parent, "tests.commands.scripted", str(store), str(seconds), **environment)
 
 
 def test_killed_sweep_is_stale_and_its_launches_are_whole(store: Path) -> None:
     process = start_calibrating(store, 0.02)
     wait_for_launches(store, 3)
-    process.kill()
-    process.communicate()
+    process.send_signal(signal.SIGKILL)
+    process.communicate(30)
     with Store.open(store) as opened:
         run = opened.run()
         assert run.status == "stale"
@@ -323,7 +322,7 @@ def test_a_signal_interrupts_a_sweep(store: Path, number: signal.Signals, code: 
     process = start_calibrating(store, 0.02)
     wait_for_launches(store, 3)
     process.send_signal(number)
-    stdout, stderr = process.communicate(timeout=30)
+    stdout, stderr = process.communicate(30)
     assert process.returncode == code
     assert stdout == ""
     assert "are kept in run" in stderr
@@ -332,7 +331,7 @@ def test_a_signal_interrupts_a_sweep(store: Path, number: signal.Signals, code: 
 
 def test_two_calibrations_share_a_store(store: Path) -> None:
     processes = [start_calibrating(store, 0.0) for _ in range(2)]
-    outputs = [process.communicate(timeout=120) for process in processes]
+    outputs = [process.communicate(120) for process in processes]
     assert [process.returncode for process in processes] == [0, 0], outputs
     runs = {json.loads(stdout)["run_id"] for stdout, _ in outputs}
     with Store.open(store) as opened:
@@ -345,7 +344,7 @@ def test_two_calibrations_share_a_store(store: Path) -> None:
 
 def test_full_disk_is_a_store_error_that_loses_nothing(store: Path) -> None:
     process = start_calibrating(store, 0.0, FILE_SIZE_LIMIT=str(400_000))
-    _, stderr = process.communicate(timeout=60)
+    _, stderr = process.communicate(60)
     assert process.returncode == 4
     assert str(store) in stderr
     assert "Traceback" not in stderr

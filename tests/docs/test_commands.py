@@ -19,7 +19,7 @@ import typer.main
 
 from tests.docs.blocks import ROOT, Block, blocks, code_spans, pages
 from tests.once import made_once
-from tests.processes import start_warm
+from tests.processes import start_command
 from xstage_tune.base.user_folders import cache_folder
 from xstage_tune.commands._app import app
 
@@ -133,9 +133,9 @@ def run(command: list[str], home: Path, where: str) -> str:
     environment, at = fresh_environment(home), home / "work"
     words = shlex.split(command[-1]) if command[0] == "bash" and not _SHELL.search(command[-1]) else []
     if words[:1] == ["xstage-tune"]:  # by nothing of the shell's: where all is imported already
-        warm = start_warm(home.parent, *words[1:], at=at, environment=environment)
-        warm.process.join()
-        code, stdout, stderr = warm.process.exitcode, warm.stdout.read_text(), warm.stderr.read_text()
+        started = start_command(home.parent, *words[1:], at=at, environment=environment)
+        stdout, stderr = started.communicate(300)
+        code = started.returncode
     else:
         ended = subprocess.run(command, cwd=at, env=environment, capture_output=True, text=True, check=False)
         code, stdout, stderr = ended.returncode, ended.stdout, ended.stderr

@@ -100,6 +100,7 @@ def test_attention_shows_its_residual(run_cli: RunCli) -> None:
     assert "equation 17 with T_lat = 800.0 ns (assumed); it leaves out that a run of bursts" in layer
 
 
+@pytest.mark.usefixtures("few_configs")
 def test_a_skeleton_stands_beside_the_kernel_that_search_simulates(run_cli: RunCli) -> None:
     """Operands that wait behind stores are what tells the two apart."""
     keys = ("--set", "tokens_per_rank=512", "--set", "precision=w4a8")  # of which there is no kernel
@@ -157,6 +158,7 @@ def test_a_config_file_is_compared_with_the_usual_schedules(run_cli: RunCli, tmp
     assert {case["config"]["store_flavour"] for case in found["cases"]} == {"tma"}
 
 
+@pytest.mark.usefixtures("few_configs")
 def test_a_study_s_answer_is_emulated(run_cli: RunCli) -> None:
     search = ("--platform", "h200-host", "--trials", "3", "--format", "json")
     study = json.loads(run_cli("search", *SMALL, *search).stdout)
@@ -415,10 +417,10 @@ def test_a_process_that_is_stopped_loses_nothing(
     tmp_path: Path, number: signal.Signals, code: int, status: str
 ) -> None:
     store = tmp_path / "stopped.db"
-    process = start("tests.emulation.scripted", str(store), "0.02")
+    process = start(tmp_path, "tests.emulation.scripted", str(store), "0.02")
     wait_for_launches(store, 3)
     process.send_signal(number)
-    _, stderr = process.communicate(timeout=30)
+    _, stderr = process.communicate(30)
     assert process.returncode == code
     assert "Traceback" not in stderr
     with Store.open(store) as opened:

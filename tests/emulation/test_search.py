@@ -69,6 +69,7 @@ def test_the_option_names_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
         SEARCH.parse("emulate:x")
 
 
+@pytest.mark.usefixtures("few_configs")
 def test_a_search_says_what_it_ran_on(run_cli: RunCli, monkeypatch: pytest.MonkeyPatch) -> None:
     use(monkeypatch, ScriptedGpu())
     arguments = ("--platform", "h200-host", "--device", "emulate", "--trials", "4", "--format", "json")
@@ -79,6 +80,7 @@ def test_a_search_says_what_it_ran_on(run_cli: RunCli, monkeypatch: pytest.Monke
     assert found["evaluations"] >= 3  # the default and the heuristics at least
 
 
+@pytest.mark.usefixtures("few_configs")
 def test_another_gpu_s_platform_is_refused_unless_forced_and_then_marked(
     run_cli: RunCli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -59,6 +59,7 @@ def test_its_tiles_are_no_faster_than_its_peak(known: KnownGpu) -> None:
         assert 0.3 < flop / tile.kv_tile_ns * 1e9 * (known.gpu.sm_count or 0) / peak < 1
 
 
+@pytest.mark.usefixtures("few_configs")
 @pytest.mark.parametrize("workload", [LAYER, ATTENTION], ids=["moe", "attention"])
 @pytest.mark.parametrize("known", UNMEASURED, ids=lambda known: known.gpu.name)
 def test_audit_and_search_work_and_say_what_they_rest_on(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import signal
 from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
@@ -14,12 +15,12 @@ import tomli_w
 
 from tests.configs.cases import BLACKWELL
 from tests.conftest import RunCli, without_choice
-from tests.processes import start, wait_for_trials
-from tests.search.cases import SMALL_AXES, CountingSimulator, FaultyDevice, drained
+from tests.processes import WarmProcess, start, wait_for_trials
+from tests.search.cases import CountingSimulator, FaultyDevice, drained
 from xstage_tune.devices import opener
 from xstage_tune.families.binding import default_config
 from xstage_tune.platforms.loader import save_platform
-from xstage_tune.search import space, suite
+from xstage_tune.search import suite
 from xstage_tune.search.suite import SuiteResult
 from xstage_tune.simulator.fused_kernels import SimulatedKernels
 from xstage_tune.store.facade import Store
@@ -37,12 +38,7 @@ def layer(tmp_path: Path) -> str:
     return str(file)
 
 
-@pytest.fixture
-def few_configs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A small space for :func:`layer`, where a test is not about the space."""
-    monkeypatch.setattr(space, "default_axes", lambda *_: SMALL_AXES)
-
-
+@pytest.mark.usefixtures("few_configs")
 def test_json_has_the_documented_keys(run_cli: RunCli, layer: str) -> None:
     result = run_cli("search", "--workload", layer, "--trials", "6", "--format", "json")
     assert (result.exit_code, without_choice(result.stderr)) == (0, "")
@@ -199,6 +195,7 @@ def once(run: Callable[..., SuiteResult]) -> Callable[..., SuiteResult]:
     return result
 
 
+@pytest.mark.usefixtures("few_configs")
 def test_a_suite_prints_rows_and_a_summary(run_cli: RunCli, monkeypatch: pytest.MonkeyPatch) -> None:
     cases = [case for case in suite.paper_84_workloads() if case[0] == "Qwen3.5"]
     monkeypatch.setattr(suite, "paper_84_workloads", lambda: islice(iter(cases), 1))
@@ -292,30 +289,35 @@ def test_the_gp_sampler_says_what_it_needs_and_leaves_no_study(
         assert store.studies.get().id == finished  # the latest
 
 
+def slow_search(store: Path, *arguments: str, slow_s: float = 0.05) -> WarmProcess:
+    """A search whose trials take their time."""
+    asked = ("search", "--workload", ATTENTION, "--tolerance", "0", "--store", str(store), *arguments)
+    return start(store.parent, "tests.search.slow_command", str(slow_s), *asked)
+
+
 def test_a_second_resume_of_a_study_is_refused_and_the_first_goes_on(tmp_path: Path) -> None:
     store = tmp_path / "store.db"
-    asked = ("search", "--workload", FLASH, "--tolerance", "0", "--format", "json", "--store", str(store))
-    first = start("xstage_tune", *asked, "--trials", "120")  # long after the second one has come and gone
+    first = slow_search(store, "--trials", "60", "--format", "json")  # until the second has come and gone
     wait_for_trials(store, 1)
-    second = start("xstage_tune", *asked, "--resume", "latest")
-    output, refusal = second.communicate(timeout=30)
+    second = slow_search(store, "--resume", "latest", "--format", "json")
+    output, refusal = second.communicate(30)
     assert (second.returncode, output) == (4, "")
     assert f"is being searched by process {first.pid} on " in refusal
     assert refusal.count("\n") == 2
-    assert first.poll() is None
-    result, errors = first.communicate(timeout=120)
+    assert first.returncode is None
+    result, errors = first.communicate(120)
     assert (first.returncode, without_choice(errors)) == (0, "")
-    assert json.loads(result)["evaluations"] == 120
+    assert json.loads(result)["evaluations"] == 60
 
 
 def test_sigterm_ends_a_search_as_ctrl_c_does(tmp_path: Path) -> None:
     """timeout(1) sends it to the process and to its group, so it comes twice."""
     store = tmp_path / "store.db"
-    stopped = start("xstage_tune", "search", "--workload", FLASH, "--tolerance", "0", "--store", str(store))
+    stopped = slow_search(store)
     wait_for_trials(store, 3)
-    stopped.terminate()
-    stopped.terminate()
-    stdout, stderr = stopped.communicate(timeout=30)
+    stopped.send_signal(signal.SIGTERM)
+    stopped.send_signal(signal.SIGTERM)
+    stdout, stderr = stopped.communicate(30)
     assert (stopped.returncode, stdout) == (143, "")
     with Store.open(store) as opened:
         study = opened.studies.get()
@@ -328,16 +330,15 @@ def test_sigterm_ends_a_search_as_ctrl_c_does(tmp_path: Path) -> None:
 
 def test_a_study_whose_search_was_killed_says_so_and_is_resumed(run_cli: RunCli, tmp_path: Path) -> None:
     store = tmp_path / "store.db"
-    asked = ("search", "--workload", FLASH, "--tolerance", "0", "--format", "json", "--store", str(store))
-    killed = start("xstage_tune", *asked)
+    killed = slow_search(store)
     wait_for_trials(store, 3)
-    killed.kill()
-    killed.communicate(timeout=30)
+    killed.send_signal(signal.SIGKILL)
+    killed.communicate(30)
     told = run_cli("export", "-o", str(tmp_path / "tuned.json"), "--store", str(store))
     assert (told.exit_code, told.stdout) == (2, "")
     assert ": the process that searched it ended without finishing it" in told.stderr
     assert "xstage-tune search --resume stu-" in told.stderr
-    resumed = start("xstage_tune", *asked, "--trials", "6", "--resume", "latest")
-    result, errors = resumed.communicate(timeout=120)
+    resumed = slow_search(store, "--trials", "6", "--resume", "latest", "--format", "json", slow_s=0)
+    result, errors = resumed.communicate(120)
     assert (resumed.returncode, errors) == (0, "")
     assert json.loads(result)["evaluations"] >= 6

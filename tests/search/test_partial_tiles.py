@@ -110,6 +110,7 @@ def test_partial_tiles_are_searched_only_where_no_value_of_the_axis_divides() ->
     assert {config.block_n for config in build_space(odd, BLACKWELL).configs} == {64, 128, 192, 256}
 
 
+@pytest.mark.usefixtures("few_configs")
 def test_a_search_needs_no_default(monkeypatch: pytest.MonkeyPatch) -> None:
     def none(*_: object) -> Any:
         raise UsageError("no default fits")
@@ -125,6 +126,7 @@ def test_a_search_needs_no_default(monkeypatch: pytest.MonkeyPatch) -> None:
     assert any("no default fits" in warning for warning in result.warnings)
 
 
+@pytest.mark.usefixtures("few_configs")
 @pytest.mark.parametrize("name", ["gpt-oss-120b", "gpt-oss-20b"])
 @pytest.mark.parametrize("platform", ["paper-nvlink5", "h200-peer"])
 def test_gpt_oss_is_searched_audited_and_emulated(run_cli: RunCli, name: str, platform: str) -> None:
@@ -137,6 +139,7 @@ def test_gpt_oss_is_searched_audited_and_emulated(run_cli: RunCli, name: str, pl
     assert emulated.exit_code == 0
 
 
+@pytest.mark.usefixtures("few_configs")
 def test_the_answer_of_an_odd_layer_is_exported(run_cli: RunCli, tmp_path: Any) -> None:
     file = tmp_path / "layer.toml"
     file.write_text(tomli_w.dumps(odd_layer().model_dump(exclude_none=True)))

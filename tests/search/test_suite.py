@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,17 +15,11 @@ from tests.configs.cases import BLACKWELL
 from tests.conftest import RunCli
 from tests.search.cases import CountingSimulator
 from xstage_tune.base.errors import RunInterrupted, UsageError
-from xstage_tune.base.limits import Objective
 from xstage_tune.base.progress import NoProgress
-from xstage_tune.families.config import KernelConfig
-from xstage_tune.families.workload import Workload
-from xstage_tune.platforms.schema import PlatformProfile
 from xstage_tune.report.search_tables import suite_report
-from xstage_tune.search import driver, suite
+from xstage_tune.search import suite
 from xstage_tune.search.journal import stored_result
-from xstage_tune.search.ranking import Ranking, rank_configs
 from xstage_tune.search.request import SearchOptions
-from xstage_tune.search.space import Space, build_space
 from xstage_tune.search.suite import Ratios, SuiteResult, paper_84_workloads, run_paper_84
 from xstage_tune.simulator.device import SimulatedDevice
 from xstage_tune.store.facade import Store
@@ -48,7 +42,7 @@ def test_ratios_by_hand() -> None:
 
 
 @pytest.fixture
-def two_cases(monkeypatch: pytest.MonkeyPatch) -> None:
+def two_cases(few_configs: None, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: ARG001 - used by being there
     """A suite of two small configurations."""
     small = [
         case
@@ -56,32 +50,6 @@ def two_cases(monkeypatch: pytest.MonkeyPatch) -> None:
         if case[:2] == ("Hy3", "skewed") and case[2].tokens_per_rank == 3488
     ]
     monkeypatch.setattr(suite, "paper_84_workloads", lambda: iter(small))
-    monkeypatch.setattr(suite, "build_space", built_once)
-    monkeypatch.setattr(driver, "rank_configs", ranked_once)
-
-
-_SPACES: dict[str, Space] = {}
-_RANKINGS: dict[str, Ranking] = {}
-
-
-def built_once(workload: Workload, platform: PlatformProfile) -> Space:
-    """The space of a workload, which all tests of :func:`two_cases` search."""
-    assert platform == BLACKWELL
-    key = workload.model_dump_json()
-    if key not in _SPACES:
-        _SPACES[key] = build_space(workload, platform)
-    return _SPACES[key]
-
-
-def ranked_once(
-    configs: Sequence[KernelConfig], workload: Workload, platform: PlatformProfile, objective: Objective
-) -> Ranking:
-    """The ranking of such a space."""
-    key = workload.model_dump_json()
-    assert (configs, platform, objective) == (_SPACES[key].configs, BLACKWELL, "latency")
-    if key not in _RANKINGS:
-        _RANKINGS[key] = rank_configs(configs, workload, platform, objective)
-    return _RANKINGS[key]
 
 
 @pytest.fixture

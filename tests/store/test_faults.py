@@ -13,8 +13,10 @@ import pytest
 from sqlalchemy import Engine, event
 
 from tests.h200 import H200
+from tests.once import ENSURE_SCHEMA
 from tests.store.bursts import make_burst
 from xstage_tune.base.errors import ExitCode, StoreError
+from xstage_tune.store import migrate
 from xstage_tune.store.facade import Store
 from xstage_tune.store.runs import RunWriter
 
@@ -212,7 +214,8 @@ def test_a_full_disk_keeps_what_was_committed(file: Path) -> None:
         assert store.check().problems == ()
 
 
-def test_a_new_store_on_a_full_disk_is_refused(file: Path) -> None:
+def test_a_new_store_on_a_full_disk_is_refused(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(migrate, "ensure_schema", ENSURE_SCHEMA)
     with page_limit(4), pytest.raises(StoreError, match="disk is full"):
         Store.open(file)
     assert list(file.parent.iterdir()) == []  # nothing half-made is left behind
