@@ -13,7 +13,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.gpu_turns import gpu_turn, locks_folder
-from tests.once import build_commands_once, make_tables_once
+from tests.once import build_commands_once, made_once, make_tables_once
 from xstage_tune import cli
 
 
@@ -71,6 +71,26 @@ def _turn_on_the_gpu(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session")
+def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A quick calibration of a fluid device, recorded by the command itself; its profile is beside it."""
+    from tests.calibration.fluid import Fluid, FluidDevice
+    from xstage_tune.devices import opener
+
+    with made_once(tmp_path_factory, "recording") as folder:
+        file, profile, store = (folder / name for name in ("run.xsrec", "live.toml", "live.db"))
+        if not file.exists():
+            asked = ("--budget", "quick", "--store-flavour", "st.v4", "--seed", "5", "--force")
+            kept = ("--record", str(file), "--out", str(profile), "--store", str(store))
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(opener, "open_cuda", lambda *_: FluidDevice(Fluid()))
+                patch.setattr("sys.argv", ["xstage-tune", "calibrate", *asked, *kept])
+                with pytest.raises(SystemExit) as ended:
+                    cli.main()
+            assert not ended.value.code
+    return file
+
+
 #: Profiles that tests made the user's own, by name: the files.
 _CALIBRATED: dict[str, bytes] = {}
 
@@ -101,6 +121,15 @@ def few_configs(monkeypatch: pytest.MonkeyPatch) -> None:
 
     axes = SMALL_AXES | {"pipeline_stages": (2, 6, 24)}  # one that no SM holds
     monkeypatch.setattr(BoundMegaMoe, "axes", lambda _: dict(axes))
+
+
+@pytest.fixture
+def warm_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers of devices are forked from a process that has imported what each would import anew."""
+    from tests.processes import WARM
+    from xstage_tune.devices import worker
+
+    monkeypatch.setattr(worker, "get_context", lambda _: WARM)
 
 
 @pytest.fixture

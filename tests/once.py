@@ -40,7 +40,7 @@ def made_once(factory: pytest.TempPathFactory, name: str) -> Iterator[Path]:
 
 
 def build_commands_once() -> None:
-    """Keep the command line that is built for the first command: to build it takes longer than most of them."""
+    """Keep the command line as it is built for the first command: that takes longer than most of them."""
     typer.main.get_command = functools.cache(typer.main.get_command)
 
 

@@ -15,8 +15,9 @@ from pathlib import Path
 from xstage_tune.base.errors import UsageError
 from xstage_tune.store.facade import Store
 
-_WARM = multiprocessing.get_context("forkserver")
-_WARM.set_forkserver_preload(["tests.warm"])
+#: Of processes that are forked from one that has everything imported.
+WARM = multiprocessing.get_context("forkserver")
+WARM.set_forkserver_preload(["tests.warm"])
 
 
 class WarmProcess:
@@ -72,7 +73,7 @@ def _started(
 ) -> WarmProcess:
     stdout, stderr = (folder / f"{time.monotonic_ns()}.{name}" for name in ("stdout", "stderr"))
     given = (module, arguments, dict(environment), at, stdout, stderr)
-    process = _WARM.Process(target=_run, args=given)
+    process = WARM.Process(target=_run, args=given)
     process.start()
     while not stderr.exists() and process.is_alive():
         time.sleep(0.001)

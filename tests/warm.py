@@ -3,6 +3,7 @@
 import typer.main
 
 from tests.calibration import fluid  # noqa: F401
+from tests.devices import fault_device  # noqa: F401
 from tests.once import build_commands_once
 from tests.simulator.compile import compile_loops
 from xstage_tune.calibration import procedure  # noqa: F401

@@ -45,11 +45,20 @@ def everything_in(folder: Path) -> bytes:
     return b"".join(gzip.decompress(one) if one.startswith(b"\x1f\x8b") else one for one in contents)
 
 
-def test_no_output_of_any_command_holds_the_password(tmp_path: Path, run: Run) -> None:
+def test_no_output_of_any_command_holds_the_password(tmp_path: Path, run: Run, recording: Path) -> None:
     """An SQLite file may be named by a URL with a password too, so that no server is needed here."""
     store = ("--store", f"sqlite://user:{SECRET}@host/{tmp_path}/store.db?password={SECRET}")
     commands = [
-        ("calibrate", "--device", "replay", "--out", "platform.toml", "--format", "json", *store),
+        (
+            "calibrate",
+            "--device",
+            f"replay:{recording}",
+            "--out",
+            "platform.toml",
+            "--format",
+            "json",
+            *store,
+        ),
         ("report", "--run", "latest", "-o", "calibration.html", *store),
         ("emulate", *SMALL, "--device", "simulator", *store),
         ("search", *SMALL[:6], "--trials", "3", *store),

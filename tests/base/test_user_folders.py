@@ -67,9 +67,11 @@ def test_without_a_home_commands_work(tmp_path: Path, command: tuple[str, ...]) 
     assert "error" not in ran.stderr
 
 
-def test_without_a_home_the_store_is_kept_in_a_private_folder_that_is_said_once(tmp_path: Path) -> None:
+def test_without_a_home_the_store_is_kept_in_a_private_folder_that_is_said_once(
+    tmp_path: Path, recording: Path
+) -> None:
     temporary = tmp_path / "t"
-    done = run(temporary, PROGRAM, "calibrate", "--device", "replay")
+    done = run(temporary, PROGRAM, "calibrate", "--device", f"replay:{recording}")
     assert done.returncode == 0, done
     assert done.stdout
     assert "error" not in done.stderr

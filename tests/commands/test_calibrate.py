@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -51,29 +50,6 @@ def use(monkeypatch: pytest.MonkeyPatch, device: FluidDevice) -> None:
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
     return tmp_path / "runs.db"
-
-
-@pytest.fixture(scope="module")
-def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A recorded quick calibration of a fluid device, made by the command itself."""
-    folder = tmp_path_factory.mktemp("recording")
-    with pytest.MonkeyPatch.context() as patch:
-        use(patch, FluidDevice(Fluid()))
-        patch.setattr(
-            sys,
-            "argv",
-            [
-                *("xstage-tune", "calibrate", *QUICK, "--seed", "5"),
-                *("--record", str(folder / "run.xsrec"), "--out", str(folder / "live.toml")),
-                *("--store", str(folder / "live.db")),
-            ],
-        )
-        from xstage_tune import cli
-
-        with pytest.raises(SystemExit) as caught:
-            cli.main()
-        assert not caught.value.code
-    return folder / "run.xsrec"
 
 
 def measured(profile: Path) -> dict[str, Any]:

@@ -25,6 +25,8 @@ from xstage_tune.search.build import build_space_kernels
 from xstage_tune.search.driver import run_search
 from xstage_tune.search.journal import NoJournal
 
+pytestmark = pytest.mark.usefixtures("warm_workers")
+
 CONFIGS = small_space().configs[:12]
 
 

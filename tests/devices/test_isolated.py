@@ -20,6 +20,8 @@ from xstage_tune.devices.isolated import IsolatedDevice
 from xstage_tune.families.kernel_launch import KernelLaunch
 from xstage_tune.search.evaluation import Evaluation, Failure, evaluate
 
+pytestmark = pytest.mark.usefixtures("warm_workers")
+
 CONFIGS = small_space().configs
 DEADLINE_S = 2.0
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -41,8 +42,9 @@ def drained() -> MoeWorkload:
     )  # fmt: skip
 
 
-def small_space(workload: MoeWorkload | None = None) -> Space:
-    return build_space(workload or drained(), BLACKWELL, SMALL_AXES)
+@functools.cache
+def small_space() -> Space:
+    return build_space(drained(), BLACKWELL, SMALL_AXES)
 
 
 def request(**changes: object) -> SearchRequest:

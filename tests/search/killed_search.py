@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import sys
 from contextlib import closing
 from functools import partial
@@ -9,6 +10,7 @@ from functools import partial
 from tests.devices.fault_device import open_planted
 from tests.search.cases import request, small_space
 from xstage_tune.base.progress import NoProgress
+from xstage_tune.devices import worker
 from xstage_tune.devices.isolated import IsolatedDevice
 from xstage_tune.search.driver import run_search
 from xstage_tune.search.journal import begin_study, resume_study
@@ -32,4 +34,5 @@ def search(location: str, folder: str, study: str | None = None) -> SearchResult
 
 
 if __name__ == "__main__":
+    worker.get_context = lambda _: multiprocessing.get_context("fork")  # all is imported
     search(*sys.argv[1:])

@@ -1,4 +1,4 @@
-"""A command whose simulated launches take their time: ``python -m tests.search.slow_command SECONDS ARGUMENT...``."""
+"""A command whose simulated launches take their time: ``python -m ... SECONDS ARGUMENT...``."""
 
 from __future__ import annotations
 

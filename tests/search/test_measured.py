@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import random
 import signal
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -19,6 +17,7 @@ import pytest
 
 from tests.configs.cases import BLACKWELL
 from tests.devices.fault_device import COMES_UNDER, open_planted
+from tests.processes import start
 from tests.search.cases import CountingSimulator, RunsKernels, drained, request, small_space
 from tests.search.killed_search import TRIALS, search
 from xstage_tune.base.errors import DeviceLost
@@ -33,6 +32,8 @@ from xstage_tune.search.journal import NoJournal, begin_study, recorded, stored_
 from xstage_tune.search.ranking import rank_configs
 from xstage_tune.search.result import SearchResult
 from xstage_tune.store.facade import Store
+
+pytestmark = pytest.mark.usefixtures("warm_workers")
 
 SPACE = small_space()
 DEFAULT = default_config(drained(), BLACKWELL)
@@ -264,19 +265,17 @@ def test_a_search_that_is_killed_loses_no_finished_trial(
     chance = random.Random(seed)
     (folder / "slow").touch()
     location = str(tmp_path / "store.db")
-    command = [sys.executable, "-m", "tests.search.killed_search", location, str(folder)]
-    root = Path(__file__).parents[2]
-    with subprocess.Popen(command, cwd=root, stderr=subprocess.DEVNULL) as process:
-        until = time.monotonic() + 60
-        wanted = chance.randrange(2, TRIALS)
-        while len(ran(folder)) < wanted and time.monotonic() < until and process.poll() is None:
-            time.sleep(0.005)
-        if killed in ("worker", "both"):
-            with suppress(ProcessLookupError):
-                os.kill(int((folder / "workers").read_text().split()[-1]), signal.SIGKILL)
-        if killed in ("search", "both"):
-            process.kill()
-        process.wait(timeout=60)
+    process = start(tmp_path, "tests.search.killed_search", location, str(folder))
+    until = time.monotonic() + 60
+    wanted = chance.randrange(2, TRIALS)
+    while len(ran(folder)) < wanted and time.monotonic() < until and process.returncode is None:
+        time.sleep(0.005)
+    if killed in ("worker", "both"):
+        with suppress(ProcessLookupError):
+            os.kill(int((folder / "workers").read_text().split()[-1]), signal.SIGKILL)
+    if killed in ("search", "both"):
+        process.send_signal(signal.SIGKILL)
+    process.communicate(60)
     with Store.open(location) as store:
         study = store.studies.get("latest-any").id
         before = {config_key(t.params): t.objective_ns for t in trials_of(store, study)}
