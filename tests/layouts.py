@@ -14,7 +14,7 @@ def kernels_in(folder: Path, *families: str) -> Path:
     """A folder of the kernels of some families, with room for one more file beside them."""
     root = folder / "kernels"
     root.mkdir()
-    for name in ("common", *families):
+    for name in ("common", "include", *families):
         (root / name).symlink_to(kernels_root() / name)
     return root
 

@@ -17,10 +17,12 @@ from xstage_tune.cuda.destination import VERIFY_ARGUMENTS, VERIFY_EXTENTS_ARGUME
 from xstage_tune.cuda.driver import START
 from xstage_tune.cuda.extents import EXTENT
 from xstage_tune.families.megamoe.scheduling import SCHEDULER_PARAMETERS
+from xstage_tune.spans.buffer import HEAD_DTYPE
 
 STRUCTS = {
     "common/span.cuh": {"LaneRecord": LANE_DTYPE, "SpanRecord": RECORD_DTYPE},
     "common/start.cuh": {"Start": START},
+    "include/xstage/span.cuh": {"SpanBufferHead": HEAD_DTYPE},
     "calibration/bursts.cu": {
         "BurstArguments": bursts.BURST_ARGUMENTS,
         "Fault": bursts.FAULT,

@@ -98,7 +98,8 @@ class SpanTable:
         return int(self.lanes["dropped"].sum())
 
 
-#: A record as ``kernels/common/span.cuh`` stages it: tag = kind (4 bits) | role (4 bits) | index (24 bits).
+#: A record as ``kernels/include/xstage/recorder.cuh`` writes it. Its tag is, in the tool's own kernels, kind
+#: (4 bits) | role (4 bits) | index (24 bits).
 RECORD_DTYPE = np.dtype([("begin_cycles", "<u4"), ("duration_cycles", "<u4"), ("tag", "<u4")])
 
 
@@ -110,13 +111,21 @@ def decode_records(records: NDArray[np.void], lanes: NDArray[np.void]) -> SpanTa
             ``lanes["recorded"][i]`` records.
         lanes: ``[lanes]`` of :data:`LANE_DTYPE`.
     """
+    table, tag = untagged_spans(records, lanes)
+    table.spans["role"] = (tag >> 24) & 0xF
+    table.spans["kind"] = tag >> 28
+    return table
+
+
+def untagged_spans(
+    records: NDArray[np.void], lanes: NDArray[np.void]
+) -> tuple[SpanTable, NDArray[np.unsignedinteger]]:
+    """As :func:`decode_records`, with kind and role at 0; and the tags ``[n]`` that they are read from."""
     kept = np.arange(records.shape[1], dtype=np.uint32) < lanes["recorded"][:, None]
     flat = records[kept]
-    spans = np.empty(flat.size, SPAN_DTYPE)
+    spans = np.zeros(flat.size, SPAN_DTYPE)
     spans["begin_ticks"] = flat["begin_cycles"]
     spans["duration_ticks"] = flat["duration_cycles"]
     spans["index"] = flat["tag"] & 0xFFFFFF
-    spans["role"] = (flat["tag"] >> 24) & 0xF
-    spans["kind"] = flat["tag"] >> 28
     spans["lane"] = np.repeat(np.arange(len(lanes), dtype=np.uint16), lanes["recorded"])
-    return SpanTable(spans, lanes)
+    return SpanTable(spans, lanes), flat["tag"]

@@ -15,6 +15,7 @@ from xstage_tune.commands import (
     doctor,
     emulate,
     export,
+    import_spans,
     init_space,
     platforms,
     profile,
@@ -46,6 +47,7 @@ app.command("init-space")(init_space.init_space)
 app.command("search")(search.search)
 app.command("export")(export.export)
 app.command("verify")(verify.verify)
+app.command("import")(import_spans.import_spans)
 app.command("report")(report.report)
 app.command("trace")(trace.trace)
 app.add_typer(platforms.app, name="platforms")

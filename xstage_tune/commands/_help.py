@@ -101,6 +101,13 @@ COMMANDS = {
             "xstage-tune export --format header -o tuned.h",
         ),
     ),
+    "import": CommandHelp(
+        "Take spans of your own kernel, Nsight Systems or Chrome.",
+        (
+            "xstage-tune import my-kernel.spans",
+            "xstage-tune import report.sqlite trace.json.gz",
+        ),
+    ),
     "report": CommandHelp(
         "Write a run or a study as one HTML page.",
         (

@@ -64,6 +64,16 @@ def after_emulation(result: EmulationResult, store: str | None) -> None:
     )
 
 
+def after_import(run_id: str, store: str | None) -> None:
+    """``store``: as the command was given it."""
+    run = (*_of_store(store), "--run", run_id)
+    _say(
+        f"imported run {run_id}",
+        ("distributions and a timeline", ("report", *run, "-o", "spans.html")),
+        ("spans, for ui.perfetto.dev", ("trace", *run, "-o", "spans.json.gz")),
+    )
+
+
 def after_export(tuned: TunedConfig, to: ExportFormat, file: Path) -> None:
     """``file``: the export."""
     if is_quiet() or to not in (ExportFormat.JSON, ExportFormat.TOML):

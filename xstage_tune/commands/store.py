@@ -27,6 +27,7 @@ class KindChoice(StrEnum):
     CALIBRATE = "calibrate"
     EMULATE = "emulate"
     PROFILE = "profile"
+    IMPORT = "import"
 
 
 class StateChoice(StrEnum):

@@ -192,7 +192,7 @@ class LaunchKind(Generic[LaunchT, FiguresT, PointT]):
 class DeviceDescription:
     """Identity of the device: two runs are comparable only if these agree."""
 
-    kind: Literal["cuda", "replay", "simulator", "process"]
+    kind: Literal["cuda", "replay", "simulator", "process", "imported"]
     name: str
     uuid: str
     architecture: str  # e.g. "sm_90a"

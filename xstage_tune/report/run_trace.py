@@ -21,9 +21,10 @@ from xstage_tune.families.megamoe.spans import LANE_NAMES
 from xstage_tune.families.megamoe.timing import LAYERS
 from xstage_tune.launches.bursts import BURSTS
 from xstage_tune.launches.device import LaunchKind
+from xstage_tune.launches.imported import IMPORTED
 from xstage_tune.launches.skeletons import SKELETONS
 from xstage_tune.report.sentences import platform_marks
-from xstage_tune.report.trace_file import Counter, TileKinds, TracedLaunch
+from xstage_tune.report.trace_file import Counter, OwnNames, TileKinds, TracedLaunch
 from xstage_tune.search.study_case import StudyCase
 from xstage_tune.simulator.traces import occupancy, pipeline_spans
 from xstage_tune.store.facade import Store
@@ -131,6 +132,8 @@ def _traced(
     launch: StoredLaunch, tiles_of: Callable[[StoredLaunch], TileKinds | None], other_gpu: str
 ) -> TracedLaunch:
     """``other_gpu``: how the GPU differs from the platform's, where it was forced on it; else empty."""
+    if launch.is_of(IMPORTED):
+        return _imported(launch)
     args: dict[str, Any] = {
         **launch.point,
         "launch": launch.sequence,
@@ -147,6 +150,18 @@ def _traced(
         tables=partial(_tables, launch),
         lanes=_lanes(launch),
         tiles=_layer_tiles(launch) or tiles_of(launch),
+    )
+
+
+def _imported(launch: StoredLaunch) -> TracedLaunch:
+    """Each in a process of its own: what is lane 0 of one file is another lane in the next."""
+    about = launch.point_as(IMPORTED)
+    return TracedLaunch(
+        name=about.kernel or about.source,
+        args={"launch": launch.sequence, "file": about.source, "format": about.format},
+        spans=launch.span_count(),
+        tables=lambda: {launch.sequence: launch.table()},
+        own=OwnNames(about.source, about.names, about.lanes),
     )
 
 

@@ -7,19 +7,21 @@ from xstage_tune.calibration.stored import rebuild_calibration
 from xstage_tune.experiments.emulation.stored import rebuild_emulation
 from xstage_tune.experiments.profiling.stored import rebuild_profile
 from xstage_tune.experiments.study import analyse
+from xstage_tune.launches.imported import IMPORT
 from xstage_tune.report.calibration_page import render_run
 from xstage_tune.report.emulation_page import render_emulation
+from xstage_tune.report.imported_page import render_imported
 from xstage_tune.report.profiles import profile_view
 from xstage_tune.report.study_page import render_study
 from xstage_tune.search.study_case import load_study
 from xstage_tune.store.facade import Store
 from xstage_tune.store.process import has_ended
 
-_KINDS = ("calibrate", "emulate", "profile")
+_KINDS = ("calibrate", "emulate", "profile", IMPORT)
 
 
 def run_page(store: Store, run_id: str) -> str:
-    """The page of a run of ``calibrate``, ``emulate`` or ``profile``; ``latest`` is the last one finished.
+    """The page of a run of one of these kinds; ``latest`` is the last one of them that finished.
 
     Raises:
         UsageError: there is none, it is of another kind, or it kept too little, or nothing yet.
@@ -29,7 +31,7 @@ def run_page(store: Store, run_id: str) -> str:
     run = store.run(run_id, lambda run: run.kind in _KINDS)
     if run.kind not in _KINDS:
         raise UsageError(
-            f"run {run.id} is of kind '{run.kind}', not 'calibrate', 'emulate' or 'profile'",
+            f"run {run.id} is of kind '{run.kind}', not one of {', '.join(_KINDS)}",
             "report its study with --study",
         )
     launches = store.launches(run.id)
@@ -40,6 +42,8 @@ def run_page(store: Store, run_id: str) -> str:
         )
     if run.kind == "emulate":
         return render_emulation(run, rebuild_emulation(store, run), launches)
+    if run.kind == IMPORT:
+        return render_imported(run, launches)
     if run.kind == "profile":
         result = rebuild_profile(store, run)
         return profile_view(result).page(run, result, launches)

@@ -48,7 +48,8 @@ class TracedLaunch:
     ``tables`` is called when the launch is written, so that a long run is never in memory as a whole;
     ``spans`` is how many they hold. ``tiles`` are those of every rank, None where they are not known.
     ``lanes`` are the names of a CTA's lanes, which follow each other; none where a CTA has one lane, and its
-    threads are roles. The launch lasts until its last span has ended, and ``least_ns`` where its
+    threads are roles. ``own`` names spans and lanes of a kernel of the user's.
+    The launch lasts until its last span has ended, and ``least_ns`` where its
     stores drain longer.
     """
 
@@ -60,6 +61,19 @@ class TracedLaunch:
     lanes: tuple[str, ...] = ()
     least_ns: float = 0.0
     tiles: TileKinds | None = None
+    own: OwnNames | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OwnNames:
+    """What spans are called by their kind, and lanes by their number, of a kernel of the user's.
+
+    ``process`` is shown in place of the rank.
+    """
+
+    process: str
+    spans: Sequence[str]
+    lanes: Sequence[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,26 +160,28 @@ class _Trace:
             yield _slice(_LAUNCHES_PID, 1, launch.name, start_ns, length_ns, _json(launch.args))
             kept = spans[: self.most_of_each]
             self.written += kept.size
-            yield from self._names(kept, launch.lanes)
-            yield from _slices(kept, start_ns)
+            yield from self._names(kept, launch)
+            yield from _slices(kept, start_ns, launch.own.spans if launch.own else NAMES)
             for counter in launch.counters:
                 yield from _samples(counter, start_ns)
             start_ns += length_ns + _PAUSE_NS
 
-    def _names(self, spans: NDArray[np.void], lanes: tuple[str, ...]) -> Iterator[str]:
+    def _names(self, spans: NDArray[np.void], launch: TracedLaunch) -> Iterator[str]:
         """Metadata of the ranks and lanes that have not been seen before."""
         for pid, lane, role in np.unique(spans[["pid", "lane", "role"]]).tolist():
             tid = _thread(lane, role)
             if (pid, tid) in self.named:
                 continue
             if pid not in {known for known, _ in self.named}:
-                yield from _process(pid, f"rank {pid - _FIRST_RANK_PID}")
+                rank = f"rank {pid - _FIRST_RANK_PID}"
+                yield from _process(pid, launch.own.process if launch.own else rank)
             self.named.add((pid, tid))
             kinds = spans["kind"][(spans["pid"] == pid) & (spans["lane"] == lane) & (spans["role"] == role)]
             work = "issue" if (kinds == SpanKind.ISSUE).all() else "mainloop"
-            cta, nth = divmod(lane, max(1, len(lanes)))
-            part = lanes[nth] if lanes else work
-            yield _metadata("thread_name", pid, tid, f"CTA {cta} {part}")
+            cta, nth = divmod(lane, max(1, len(launch.lanes)))
+            part = launch.lanes[nth] if launch.lanes else work
+            name = launch.own.lanes[lane] if launch.own else f"CTA {cta} {part}"
+            yield _metadata("thread_name", pid, tid, name)
             yield _metadata("thread_sort_index", pid, tid, tid)
 
 
@@ -199,10 +215,10 @@ def _flatten(tables: Mapping[int, SpanTable], tiles: TileKinds | None) -> NDArra
     return flat[np.lexsort((-flat["duration_ns"], flat["begin_ns"]))]
 
 
-def _slices(spans: NDArray[np.void], start_ns: int) -> Iterator[str]:
+def _slices(spans: NDArray[np.void], start_ns: int, names: Sequence[str]) -> Iterator[str]:
     for begin_ns, duration_ns, pid, lane, role, _, name, index, sm_id in spans.tolist():
         args = f'{{"index":{index},"sm":{sm_id}}}'
-        yield _slice(pid, _thread(lane, role), NAMES[name], start_ns + begin_ns, duration_ns, args)
+        yield _slice(pid, _thread(lane, role), names[name], start_ns + begin_ns, duration_ns, args)
 
 
 def _samples(counter: Counter, start_ns: int) -> Iterator[str]:
