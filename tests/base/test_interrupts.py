@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,7 +20,7 @@ from tests.processes import start_command
 from xstage_tune.base.interrupts import held_back
 from xstage_tune.store.facade import Store
 
-TRIES = 6
+TRIES = 4
 SEARCH = (
     "search",
     "--workload",
@@ -53,8 +54,10 @@ class Ended(NamedTuple):
     took_s: float
 
 
-def run(*command: str, store: Path, stop_after_s: float | None = None) -> Ended:
-    """Run a command in a process of its own, and interrupt it if that is asked for.
+def run(
+    *command: str, store: Path, stop_after_s: float | None = None, again_after_s: float | None = None
+) -> Ended:
+    """Run a command in a process of its own, and interrupt it, once or twice, if that is asked for.
 
     What it imports it has: else most interrupts would come before it is at work.
     """
@@ -62,6 +65,9 @@ def run(*command: str, store: Path, stop_after_s: float | None = None) -> Ended:
     began = time.monotonic()
     if stop_after_s is not None and not started.wait(stop_after_s):
         started.send_signal(signal.SIGINT)
+        if again_after_s is not None:
+            time.sleep(again_after_s)
+            started.send_signal(signal.SIGINT)
     stdout, stderr = started.communicate(120)
     assert started.returncode is not None
     return Ended(started.returncode, stdout, stderr, time.monotonic() - began)
@@ -71,6 +77,12 @@ def stops_s(whole: Ended, seed: int) -> list[float]:
     """Times to interrupt a command at: from when it surely listens, until half of it is done."""
     chance = random.Random(seed)
     return [chance.uniform(0.2, 0.5) * whole.took_s for _ in range(TRIES)]
+
+
+def program_ended(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """A program of Python's, in a process of its own."""
+    command = [sys.executable, "-c", program, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 def assert_interrupted(ended: Ended) -> None:
@@ -131,7 +143,7 @@ atexit.register(os.kill, os.getpid(), signal.{name})
 sys.argv = ["xstage-tune", "platforms", "list"]
 cli.entry()
 """
-    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    ran = program_ended(program)
     assert (ran.returncode, ran.stderr) == (0, "")
     assert "h200-host" in ran.stdout
 
@@ -150,7 +162,7 @@ class Interrupting(MetaPathFinder):
 sys.meta_path.insert(0, Interrupting())
 cli.entry()
 """
-    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    ran = program_ended(program)
     assert (ran.returncode, ran.stdout, ran.stderr) == (130, "", "xstage-tune: interrupted\n")
 
 
@@ -168,48 +180,54 @@ sys.meta_path.insert(0, Interrupting())
 from xstage_tune.__main__ import entry
 entry()
 """
-    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    ran = program_ended(program)
     assert (ran.returncode, ran.stdout, ran.stderr) == (-signal.SIGINT, "", "")
 
 
+def loading(
+    *command: str, store: Path, stop_after_s: float | None = None, again_after_s: float = 0.0
+) -> Ended:
+    """As :func:`run`, of a process that imports what the command needs meanwhile."""
+    program = "import xstage_tune.__main__ as m; print('up', flush=True); m.entry()"
+    process = subprocess.Popen(
+        [sys.executable, "-c", program, *command],
+        env={**os.environ, "XSTAGE_STORE": str(store)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "up\n"
+    up = time.monotonic()
+    if stop_after_s is not None:
+        time.sleep(stop_after_s)
+        process.send_signal(signal.SIGINT)
+        time.sleep(again_after_s)
+        process.send_signal(signal.SIGINT)
+    stdout, stderr = process.communicate(timeout=120)
+    return Ended(process.returncode, stdout, stderr, time.monotonic() - up)
+
+
 @pytest.mark.parametrize(
-    "command",
+    ("command", "run_it"),
     [
-        ("workloads", "list"),
-        ("store", "info"),
-        ("search", "-w", "fa-a2a/paper", "-p", "paper-nvlink5", "--trials", "6"),
+        (("workloads", "list"), loading),
+        (("store", "info"), run),
+        (("search", "-w", "fa-a2a/paper", "-p", "paper-nvlink5", "--trials", "6"), run),
     ],
 )
-def test_ctrl_c_twice_at_any_moment_prints_no_traceback(tmp_path: Path, command: tuple[str, ...]) -> None:
-    program = "import xstage_tune.__main__ as m; print('up', flush=True); m.entry()"
+def test_ctrl_c_twice_at_any_moment_prints_no_traceback(
+    tmp_path: Path, command: tuple[str, ...], run_it: Callable[..., Ended]
+) -> None:
     file = tmp_path / "store.db"
     with Store.open(file):
         pass
-
-    def ended(stop_after_s: float | None = None, again_after_s: float = 0.0) -> Ended:
-        process = subprocess.Popen(
-            [sys.executable, "-c", program, *command],
-            env={**os.environ, "XSTAGE_STORE": str(file)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        assert process.stdout is not None
-        assert process.stdout.readline() == "up\n"
-        up = time.monotonic()
-        if stop_after_s is not None:
-            time.sleep(stop_after_s)
-            process.send_signal(signal.SIGINT)
-            time.sleep(again_after_s)
-            process.send_signal(signal.SIGINT)
-        stdout, stderr = process.communicate(timeout=120)
-        return Ended(process.returncode, stdout, stderr, time.monotonic() - up)
-
-    whole = ended()
+    whole = run_it(*command, store=file)
     assert whole.code == 0
     chance = random.Random(4)
     for _ in range(4):
-        stopped = ended(chance.uniform(0, 1.1) * whole.took_s, chance.choice((0.0, 0.002, 0.01, 0.02)))
+        stop_s, again_s = chance.uniform(0, 1.1) * whole.took_s, chance.choice((0.0, 0.002, 0.01, 0.02))
+        stopped = run_it(*command, store=file, stop_after_s=stop_s, again_after_s=again_s)
         assert stopped.code in (0, 130), stopped
         assert stopped.stderr in ("", "xstage-tune: interrupted\n") or "search interrupted" in stopped.stderr
         assert "Traceback" not in stopped.stderr
@@ -236,7 +254,7 @@ loader.list_platforms = ending
 sys.argv = ["xstage-tune", "platforms", "list"]
 cli.entry()
 """
-    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    ran = program_ended(program)
     assert ran.returncode == 130
     assert said in ran.stderr
     assert ran.stderr.count("\n") == 1
@@ -252,7 +270,7 @@ cli.main = lambda: print("result")
 interrupts.finish = lambda: signal.raise_signal(signal.SIGINT)
 cli.entry()
 """
-    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    ran = program_ended(program)
     assert (ran.returncode, ran.stdout, ran.stderr) == (130, "result\n", "")
 
 
@@ -275,8 +293,7 @@ cli.entry()
     file = tmp_path / "store.db"
     with Store.open(file):
         pass
-    command = [sys.executable, "-c", program, str(file)]
-    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    ran = program_ended(program, str(file))
     assert (ran.returncode, ran.stderr) == (130, "xstage-tune: interrupted\n")
 
 
@@ -293,7 +310,7 @@ xstage_tune.platforms.loader.list_platforms = stop
 sys.argv = ["xstage-tune", "platforms", "list"]
 cli.entry()
 """
-    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    ran = program_ended(program)
     assert (ran.returncode, ran.stdout, ran.stderr) == (130, "", "xstage-tune: interrupted\n")
 
 
@@ -319,7 +336,7 @@ loader.list_platforms = dropped
 sys.argv = ["xstage-tune", "platforms", "list"]
 cli.entry()
 """
-    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    ran = program_ended(program)
     assert (ran.returncode, ran.stdout, ran.stderr) == (130, "dropped", "xstage-tune: interrupted\n")
 
 
@@ -340,7 +357,7 @@ loader.list_platforms = HalfMade
 sys.argv = ["xstage-tune", "platforms", "list"]
 cli.entry()
 """
-    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    ran = program_ended(program)
     assert (ran.returncode, ran.stdout, ran.stderr) == (130, "", "xstage-tune: interrupted\n")
 
 
@@ -368,7 +385,7 @@ loader.list_platforms = disguised
 sys.argv = ["xstage-tune", "platforms", "list"]
 cli.entry()
 """
-    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    ran = program_ended(program)
     assert (ran.returncode, ran.stdout, ran.stderr) == (130, "", f"{said}\n")
 
 
@@ -429,7 +446,8 @@ def test_a_program_that_was_started_deaf_to_a_signal_stays_so(name: str) -> None
         f"os.kill(os.getpid(), signal.{name})\n"
         "print('goes on', interrupts.asked_to_stop())\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    done = program_ended(program)
+    assert done.returncode == 0
     assert done.stdout == "goes on False\n"
 
 
@@ -450,7 +468,7 @@ loader.list_platforms = stopped
 sys.argv = ["xstage-tune", "platforms", "list"]
 cli.entry()
 """
-    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    ran = program_ended(program)
     assert (ran.returncode, ran.stdout, ran.stderr) == (143, "block", "xstage-tune: interrupted\n")
 
 
@@ -465,5 +483,6 @@ def test_a_second_sigterm_does_not_disturb_the_clean_end_of_the_first() -> None:
         "    signal.raise_signal(signal.SIGTERM)\n"
         "    print('goes on', int(interrupts.exit_code()))\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    done = program_ended(program)
+    assert done.returncode == 0
     assert done.stdout == "goes on 143\n"

@@ -26,7 +26,7 @@ SMALL_AXES: dict[str, tuple[Value, ...]] = {
     "block_k": (128,),
     "pipeline_stages": (2, 6),
     "staging_depth": (1, 2, 3),
-    "epilogue_warps": (4, 8),
+    "epilogue_warps": (8,),
     "schedule": ("wave", "interleaved", "alternating", "clamped-lag"),
     "experts_per_wave": (1, 2, 4),
     "lead_rows": (2, 6, 12, 24),
