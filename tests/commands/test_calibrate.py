@@ -60,13 +60,34 @@ def measured(profile: Path) -> dict[str, Any]:
     return values
 
 
-def test_replay_gives_the_live_profile_number_for_number(
+def test_replay_gives_the_live_profile_number_for_number_a_table_and_a_figure(
     run_cli: RunCli, recording: Path, store: Path, tmp_path: Path
 ) -> None:
-    out = tmp_path / "replayed.toml"
-    result = run_cli("calibrate", "--device", f"replay:{recording}", "--store", str(store), "--out", str(out))
-    assert result.exit_code == 0
+    out, figure = tmp_path / "replayed.toml", tmp_path / "figure.svg"
+    out.write_text("old")
+    targets = ("--out", str(out), "--plot", str(figure), "--store", str(store), "--force")
+    result = run_cli("calibrate", "--device", f"replay:{recording}", *targets)
+    assert (result.exit_code, result.stderr) == (0, "")
     assert measured(out) == measured(recording.with_name("live.toml"))
+    for part in ("drain rate R", "Outstanding capacity, Q", "Arbitration", "Validation", "run cal-"):
+        assert part in result.stdout
+    assert "<svg" in figure.read_text()
+
+
+def test_every_launch_is_kept_with_its_spans_and_a_page_holds_the_figure(
+    run_cli: RunCli, recording: Path, store: Path, tmp_path: Path
+) -> None:
+    page = tmp_path / "figure.html"
+    run_cli("calibrate", "--device", f"replay:{recording}", "--store", str(store), "--plot", str(page))
+    assert "<svg" in page.read_text()
+    with Store.open(store) as opened:
+        run = opened.run()
+        launches = opened.launches(run.id)
+        assert (run.kind, run.status, run.seed) == ("calibrate", "finished", 5)
+        assert [launch.sequence for launch in launches] == list(range(len(launches)))
+        assert sum(len(launch.table().spans) for launch in launches) > 10_000
+        assert {fit.kind for fit in opened.fits(run.id)} == {"copy-rate", "calibration"}
+        assert opened.check().problems == ()
 
 
 def test_json_is_the_result_alone_and_holds_the_documented_keys(
@@ -90,34 +111,6 @@ def test_json_is_the_result_alone_and_holds_the_documented_keys(
     assert first == second
 
 
-def test_every_launch_is_kept_with_its_spans(run_cli: RunCli, recording: Path, store: Path) -> None:
-    run_cli("calibrate", "--device", f"replay:{recording}", "--store", str(store))
-    with Store.open(store) as opened:
-        run = opened.run()
-        launches = opened.launches(run.id)
-        assert (run.kind, run.status, run.seed) == ("calibrate", "finished", 5)
-        assert [launch.sequence for launch in launches] == list(range(len(launches)))
-        assert sum(len(launch.table().spans) for launch in launches) > 10_000
-        assert {fit.kind for fit in opened.fits(run.id)} == {"copy-rate", "calibration"}
-        assert opened.check().problems == ()
-
-
-def test_table_shows_plots_and_numbers(run_cli: RunCli, recording: Path, store: Path) -> None:
-    result = run_cli("calibrate", "--device", f"replay:{recording}", "--store", str(store))
-    for part in ("drain rate R", "Outstanding capacity, Q", "Arbitration", "Validation", "run cal-"):
-        assert part in result.stdout
-    assert result.stderr == ""
-
-
-@pytest.mark.parametrize("suffix", ["svg", "html"])
-def test_figure_is_written(
-    run_cli: RunCli, recording: Path, store: Path, tmp_path: Path, suffix: str
-) -> None:
-    figure = tmp_path / f"figure.{suffix}"
-    run_cli("calibrate", "--device", f"replay:{recording}", "--store", str(store), "--plot", str(figure))
-    assert "<svg" in figure.read_text()
-
-
 @pytest.mark.parametrize(
     ("option", "name", "complaint"),
     [
@@ -139,14 +132,6 @@ def test_targets_are_refused_before_anything_is_measured(
     assert complaint in result.stderr
     assert not store.exists()
     assert (tmp_path / "taken.toml").read_text() == "mine"
-
-
-def test_force_replaces_a_profile(run_cli: RunCli, recording: Path, store: Path, tmp_path: Path) -> None:
-    out = tmp_path / "profile.toml"
-    out.write_text("old")
-    arguments = ("--device", f"replay:{recording}", "--store", str(store), "--out", str(out), "--force")
-    assert run_cli("calibrate", *arguments).exit_code == 0
-    assert load_platform(str(out)).name == "fluid-1-host"
 
 
 @pytest.mark.parametrize(

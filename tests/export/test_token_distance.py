@@ -6,8 +6,6 @@ so what is tested is how many there are.
 
 from __future__ import annotations
 
-from scipy.stats import binom
-
 from benchmarks.lookup_distance import DATA, chosen_ratio, read_cases, split
 from xstage_tune.base.progress import NoProgress
 from xstage_tune.export.token_distance import MAX_TOKEN_RATIO
@@ -51,6 +49,8 @@ def is_slower(config: KernelConfig, asked: Workload, device: Device, platform: P
 
 def test_at_the_limit_no_more_configs_are_slower_than_the_default_than_it_allows() -> None:
     """19 in 20 samples of a rate of one in twenty have no more."""
+    from scipy.stats import binom  # takes a second, in every process that collects
+
     slower = []
     for platform_name, name, tokens, overrides in LAYERS:
         platform = load_platform(platform_name)

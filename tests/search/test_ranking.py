@@ -6,7 +6,6 @@ from typing import get_args
 
 import numpy as np
 import pytest
-from scipy.stats import spearmanr
 
 from tests.configs.cases import BLACKWELL, attention, attention_config, hopper, megamoe_config, moe
 from tests.search.cases import drained, small_space
@@ -37,6 +36,8 @@ def test_nothing_is_simulated(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("platform", [BLACKWELL, hopper()], ids=lambda platform: platform.name)
 @pytest.mark.parametrize("workload", [drained(), attention(tokens=6000)], ids=["moe", "attention"])
 def test_expected_times_order_the_simulated_ones(workload: Workload, platform: PlatformProfile) -> None:
+    from scipy.stats import spearmanr  # takes a second, in every process that collects
+
     configs = build_space(workload, platform).configs
     chosen = [configs[i] for i in np.random.default_rng(3).choice(len(configs), 60, replace=False)]
     device = SimulatedKernels(platform)
