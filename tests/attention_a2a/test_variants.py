@@ -35,15 +35,21 @@ from xstage_tune.platforms.loader import load_platform
 
 
 def paced_tiles() -> Iterator[tuple[AttentionConfig, int]]:
-    """All that a search may choose on an H200, with the head dim."""
+    """Of those that a search may choose on an H200 the two widest of each height, with the head dim.
+
+    Scores and products of a narrower tile take fewer registers.
+    """
     platform = load_platform("h200-host")
-    for head_dim, block_m, block_n, kv_splits in product(
-        BUILT_HEAD_DIMS["sm_90"], BUILT_BLOCK_M["sm_90"], BUILT_BLOCK_N["sm_90"], BUILT_KV_SPLITS["sm_90"]
+    for head_dim, block_m, kv_splits in product(
+        BUILT_HEAD_DIMS["sm_90"], BUILT_BLOCK_M["sm_90"], BUILT_KV_SPLITS["sm_90"]
     ):
         layer = load_workload("fa-a2a/paper", [f"head_dim={head_dim}"])
-        tile = config(block_m=block_m, block_n=block_n, output_staging="dedicated-x1", kv_splits=kv_splits)
-        if not check_config(tile, layer, platform).violations:
-            yield tile, head_dim
+        tiles = (
+            config(block_m=block_m, block_n=block_n, output_staging="dedicated-x1", kv_splits=kv_splits)
+            for block_n in sorted(BUILT_BLOCK_N["sm_90"])
+        )
+        fitting = [tile for tile in tiles if not check_config(tile, layer, platform).violations]
+        yield from ((tile, head_dim) for tile in fitting[-2:])
 
 
 PACED = tuple(paced_tiles())
@@ -51,7 +57,7 @@ PACED = tuple(paced_tiles())
 
 @pytest.fixture(autouse=True)
 def cache_folder(pytestconfig: pytest.Config, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The tests' own cache, kept from run to run: compiling 76 variants takes minutes of processor time."""
+    """The tests' own cache, kept from run to run: compiling them takes minutes of processor time."""
     monkeypatch.setenv("XSTAGE_CACHE_DIR", str(pytestconfig.cache.mkdir("kernels")))
 
 
@@ -74,7 +80,7 @@ def test_shipped_variant_neither_spills_nor_serialises_its_products(
 
 
 @pytest.mark.parametrize(("paced", "head_dim"), PACED)
-def test_every_tile_that_a_search_may_pace_compiles_without_spills(
+def test_the_widest_tiles_that_a_search_may_pace_compile_without_spills(
     paced: AttentionConfig, head_dim: int
 ) -> None:
     """With a storer warp registers are scarcest; what spills is refused, too late for a search."""

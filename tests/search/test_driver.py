@@ -237,6 +237,7 @@ def test_the_stall_objective_counts_waits() -> None:
     assert result.best.objective_ns < result.default.objective_ns
 
 
+@pytest.mark.usefixtures("few_configs")
 @pytest.mark.parametrize(
     "workload",
     [
