@@ -27,7 +27,8 @@ struct Pull {
 static_assert(sizeof(Pull) == 16);
 
 // What a wait that ran out was for; the numbers are those of the host's messages.
-enum class Wait : u32 { linear1 = 1, arrival = 2, source = 3, combine = 4 };
+// The last two are no waits, but what ends a launch likewise: a choice that is no expert, rows beyond the pool.
+enum class Wait : u32 { linear1 = 1, arrival = 2, source = 3, combine = 4, choice = 5, pool = 6 };
 
 // A wait that ran out. The first of a launch is kept; the launch goes on without waiting, to its end.
 struct MoeFault {
@@ -79,6 +80,7 @@ struct MoeArguments {
     MoeFault* fault;
     LaneRecord* lanes;  // [CTAs, lanes], of a recording variant
     SpanRecord* spans;  // as lanes, of each span_capacity
+    const u32* counted_pulls;  // how many there are, where that is found on the GPU; else null
     u64 timeout_ns;
     u32 hidden;
     u32 intermediate;

@@ -27,7 +27,8 @@ public:
         : arguments_(arguments), pipeline_(pipeline), pieces_(shared + kPiecesOffset) {
         if (kDispatch) {
             epoch_ = *static_cast<volatile u32*>(&arguments.state->epoch) + 1;
-            tokens_ = (arguments.pull_count + gridDim.x - 1 - blockIdx.x) / gridDim.x;
+            const u32 pulls = arguments.counted_pulls == nullptr ? arguments.pull_count : *arguments.counted_pulls;
+            tokens_ = (pulls + gridDim.x - 1 - blockIdx.x) / gridDim.x;
             coming_ = pull_of(0);
         }
     }

@@ -14,8 +14,8 @@
 
 namespace xstage::megamoe {
 
-// When all CTAs have ended: tells every rank that this sender's rows have arrived, and makes the counters zero for the
-// next launch. All threads, whose copies are complete.
+// When all CTAs have ended: tells every rank that this sender's rows have arrived, unless a wait ran out, and makes the
+// counters zero for the next launch. All threads, whose copies are complete.
 __device__ __forceinline__ void end_launch(const MoeArguments& arguments) {
     LaunchState* state = arguments.state;
     bool last = false;
@@ -38,8 +38,9 @@ __device__ __forceinline__ void end_launch(const MoeArguments& arguments) {
     }
     if (threadIdx.x == 0) {
         const u32 epoch = state->epoch + 1;
+        const bool whole = !has_failed(arguments.fault);
         for (u32 rank = 0; rank < kMaxRanks; ++rank) {
-            if (arguments.signal[rank] != nullptr) {
+            if (whole && arguments.signal[rank] != nullptr) {
                 store_release_system(arguments.signal[rank], epoch);
             }
         }

@@ -37,7 +37,10 @@ class VirtualRanks:
         self._patches = [
             patch("torch.distributed.all_gather_object", _all_gather_object),
             patch("xstage_tune.ops.symmetric._symmetric_memory", lambda: _SYMMETRIC_MEMORY),
-            patch("xstage_tune.ops.group._gpu_identity", lambda _: threading.current_thread().name),
+            *(
+                patch(f"xstage_tune.ops.{room}.gpu_identity", lambda _: threading.current_thread().name)
+                for room in ("group", "moe_group")
+            ),
         ]
 
     def __enter__(self) -> VirtualRanks:

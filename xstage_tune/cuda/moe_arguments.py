@@ -51,7 +51,8 @@ _MAPS = ("tokens", "weights1", "activations", "swiglu", "weights2")
 _TABLES = ("destination", "signal", "origin", "origin_scales", "ready")
 _POINTERS = (
     "pulls", "pull_rows", "pool", "token_scales", "activation_scales", "weight_scales1", "weight_scales2",
-    "arrivals", "sources", "counters", "state", "fault", "lanes", "spans", "timeout_ns",
+    "arrivals", "sources", "counters", "state", "fault", "lanes", "spans", "counted_pulls",
+    "timeout_ns",
 )  # fmt: skip
 _NUMBERS = (
     "hidden", "intermediate", "rank", "pace", "span_capacity", "pull_count", "pool_rows", "withheld_row",

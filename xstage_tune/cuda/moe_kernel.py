@@ -45,7 +45,7 @@ TIMEOUT_S = 300.0
 PACE = 1.0
 _PACE_STEPS = 64
 #: ``Wait`` of ``kernels/megamoe/arguments.cuh``; the rest is a wait for rows of Combine.
-_LINEAR1, _ARRIVAL, _SOURCE = 1, 2, 3
+_LINEAR1, _ARRIVAL, _SOURCE, _CHOICE, _POOL = 1, 2, 3, 5, 6
 _LEAST_BYTES = 16
 #: Of a consumer: its wait for operands, its products, its wait for a slot.
 _SPANS_PER_TILE = 3
@@ -185,7 +185,7 @@ class MegaMoe:
         self._fault.read_into(fault, stream)
         if fault["raised"][0]:
             self._fault.fill_zero(stream)
-            raise DeviceError(_words(fault[0]), "what this launch has stored is not whole; run it again")
+            raise DeviceError(fault_words(fault[0]), "what this launch has stored is not whole; run it again")
 
     @property
     def state(self) -> int:
@@ -212,7 +212,8 @@ class MegaMoe:
         self._opened.close()
 
 
-def _words(fault: np.void) -> str:
+def fault_words(fault: np.void) -> str:
+    """What ended a launch, in words."""
     waited = f"waited {fault['timeout_ns'] / NS_PER_S:g} s for"
     rank, row, expected, seen = (int(fault[name]) for name in ("rank", "row", "expected", "seen"))
     cta = f"(CTA {fault['cta']})"
@@ -222,6 +223,10 @@ def _words(fault: np.void) -> str:
         )
     if fault["wait"] == _ARRIVAL:
         return f"rank {rank} {waited} row block {row}: {seen} of its {expected} tokens had come {cta}"
+    if fault["wait"] == _CHOICE:
+        return f"rank {rank}, token {row}: expert {np.uint32(seen).astype(np.int32)} of {expected} is chosen"
+    if fault["wait"] == _POOL:
+        return f"{seen} rows, with tiles filled up, are routed to rank {rank}, whose pool holds {expected}"
     what = "tokens" if fault["wait"] == _SOURCE else "rows"
     return f"the {what} of rank {rank} did not come: {waited} launch {expected}, seen {seen} {cta}"
 

@@ -13,9 +13,10 @@ from xstage_tune.ops.collective import ProcessGroup
 from xstage_tune.ops.group import group_call
 from xstage_tune.ops.launching import CALLS, Call, Ordered, checked_timeout
 from xstage_tune.ops.runtime import current_gpu, import_torch, kernel_for
-from xstage_tune.ops.tensors import InputLayout, Tensor, input_layout
+from xstage_tune.ops.tensors import InputLayout, Tensor, input_layout, no_gradient
 
 if TYPE_CHECKING:
+    from xstage_tune.cuda.attention_epochs import Exchange
     from xstage_tune.cuda.attention_kernel import PreparedLaunch
     from xstage_tune.cuda.attention_shape import AttentionShape, Destinations
 
@@ -38,7 +39,7 @@ def attend(
     key: tuple[object, ...] = ()
     if torch is not None:
         if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
-            raise no_gradient()
+            raise no_gradient("attention")
         if type(destination) is list:
             destination = tuple(destination)
         key = (
@@ -61,14 +62,6 @@ def attend(
             call = _address_call(shape, layout, of_group, config, softmax_scale, complete)
         CALLS.keep(key, config, call)
         return call.queue(q, k, v, timeout_s, out)
-
-
-def no_gradient() -> UsageError:
-    """What inputs that require gradients are refused with."""
-    return UsageError(
-        "an input requires a gradient, and the attention has none",
-        "call it under torch.no_grad() or torch.inference_mode(), or detach the inputs",
-    )
 
 
 def _checked(
@@ -113,7 +106,7 @@ def _address_call(
     return Call(device, prepare, ordered)
 
 
-def _ordered(destination: Destinations) -> Ordered:
+def _ordered(destination: Destinations) -> Ordered[Exchange]:
     """The exchange of these destinations, from their first call on for good: graphs may hold it."""
     if (ordered := _EXCHANGES.get(destination)) is None:
         from xstage_tune.cuda.attention_epochs import Exchange
@@ -146,4 +139,4 @@ def _of_addresses(addresses: Sequence[int]) -> Destinations:
 
 
 _NONE = (None, None)
-_EXCHANGES: WeakKeyDictionary[Destinations, Ordered] = WeakKeyDictionary()
+_EXCHANGES: WeakKeyDictionary[Destinations, Ordered[Exchange]] = WeakKeyDictionary()

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from xstage_tune.base.errors import UsageError
 from xstage_tune.families.attention_a2a.config import AttentionConfig
+from xstage_tune.ops.agreement import Offer, check_offers, gpu_identity
 from xstage_tune.ops.collective import ProcessGroup, collectively
 from xstage_tune.ops.launching import CALLS, Call, Ordered
+from xstage_tune.ops.moe_group import LAYERS
 from xstage_tune.ops.runtime import current_gpu, import_torch, kernel_for
 from xstage_tune.ops.symmetric import SymmetricBuffers
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from xstage_tune.cuda.attention_shape import AttentionShape
 
 _GRANULE_BYTES = 256
+_DISAGREE = "call attention_a2a with equal shapes, config and softmax scale on all ranks"
 #: A pool that is too small makes place for one at least so many times as large, so that all that graphs hold
 #: is at most twice the last.
 _GROWTH = 2
@@ -47,33 +48,27 @@ def group_call(
 
 
 def check_group(group: ProcessGroup) -> None:
-    """Wait for this rank's attention over ``group``, and report a rank that was late.
+    """Wait for this rank's calls over ``group``, and report a rank that was late.
 
     Raises:
         DeviceError: a rank did not signal an epoch in time, so that what that call returned is NaNs; names
             the rank, the epoch, and the last one that it signalled. Or two calls ran at once.
     """
-    if (attention := _GROUPS.get(group)) is not None:
-        attention.check()
+    for calls in (_GROUPS.get(group), LAYERS.get(group)):
+        if calls is not None:
+            calls.check()
 
 
 def close_group(group: ProcessGroup) -> None:
-    """Wait for this rank's attention over ``group``, and free its buffers; the next call makes new ones.
+    """Wait for this rank's calls over ``group``, and free its buffers; the next call makes new ones.
 
     Every rank does so, after equally many calls, before ``torch.distributed.destroy_process_group``. Safe to
     call twice. Graphs that captured calls must not be replayed any more.
     """
     CALLS.forget(group)
-    if (attention := _GROUPS.pop(group, None)) is not None:
-        attention.close()
-
-
-@dataclass(frozen=True, slots=True)
-class _Offer:
-    """What a rank tells the others of its part."""
-
-    agreed: Mapping[str, object]
-    gpu: str
+    for calls in (_GROUPS.pop(group, None), LAYERS.pop(group, None)):
+        if calls is not None:
+            calls.close()
 
 
 class _Pool:
@@ -188,7 +183,7 @@ class GroupAttention:
             )
         # A rank without a kernel keeps all from allocating, and so does one with another shape.
         offers = collectively(self._group, lambda: self._take_part(shape, config, softmax_scale))
-        _check_offers(offers, shape.rank)
+        check_offers(offers, shape.rank, _DISAGREE)
         if pool is None or pool.buffers.buffer_bytes < needed:
             self._pool = pool = self._grown(pool, needed)
         self._agreed.add(key)
@@ -212,7 +207,7 @@ class GroupAttention:
 
     def _take_part(
         self, shape: AttentionShape, config: AttentionConfig | None, softmax_scale: float | None
-    ) -> _Offer:
+    ) -> Offer:
         """Build this rank's kernel; what the others are told of it."""
         kernel_for(self._device, shape, config, softmax_scale)
         agreed = {
@@ -224,30 +219,7 @@ class GroupAttention:
             "softmax scale": softmax_scale,
             "buffer bytes": 0 if self._pool is None else self._pool.buffers.buffer_bytes,
         }
-        return _Offer(agreed, _gpu_identity(self._device))
-
-
-def _gpu_identity(device: int) -> str:
-    return str(import_torch().cuda.get_device_properties(device).uuid)
-
-
-def _check_offers(offers: list[_Offer], rank: int) -> None:
-    """Refuse what does not fit together, on every rank or on none."""
-    mine = offers[rank].agreed
-    for other, offer in enumerate(offers):
-        for name, value in mine.items():
-            if offer.agreed[name] != value:
-                raise UsageError(
-                    f"the ranks disagree: {name} is {offer.agreed[name]} on rank {other}, {value} on {rank}",
-                    "call attention_a2a with equal shapes, config and softmax scale on all ranks",
-                )
-    gpus = [offer.gpu for offer in offers]
-    for other, gpu in enumerate(gpus):
-        if (owner := gpus.index(gpu)) != other:
-            raise UsageError(
-                f"ranks {owner} and {other} share a GPU",
-                "give every rank one of its own: torch.cuda.set_device(local rank)",
-            )
+        return Offer(agreed, gpu_identity(self._device))
 
 
 #: Of every group, made by the first call and kept until it is closed.

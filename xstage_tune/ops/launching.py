@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable
 from contextlib import suppress
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from xstage_tune.base.errors import UsageError
+from xstage_tune.base.errors import DeviceError, UsageError
 from xstage_tune.model.checks import NS_PER_S
 from xstage_tune.ops.runtime import import_torch, torch_calls
 from xstage_tune.ops.tensors import Tensor
 
 if TYPE_CHECKING:
-    from xstage_tune.cuda.attention_epochs import Exchange
     from xstage_tune.cuda.attention_kernel import PreparedLaunch
     from xstage_tune.cuda.stream_order import StreamOrder
 
@@ -25,10 +25,30 @@ _LONGEST_TIMEOUT_S = 86_400.0
 Places = tuple[int, int, int]
 
 
-class Ordered:
+class Faulting(Protocol):
+    """What goes on from call to call on the GPU until something stops it."""
+
+    @property
+    def raised(self) -> ctypes.c_uint32:
+        """0 until there is a fault; read without waiting."""
+        ...
+
+    def fault(self) -> DeviceError | None:
+        """What stopped it."""
+        ...
+
+    def close(self) -> None:
+        """Free its memory."""
+        ...
+
+
+ExchangeT = TypeVar("ExchangeT", bound=Faulting)
+
+
+class Ordered(Generic[ExchangeT]):
     """An exchange, and the order in which its calls go on."""
 
-    def __init__(self, exchange: Exchange) -> None:
+    def __init__(self, exchange: ExchangeT) -> None:
         from xstage_tune.cuda.stream_order import StreamOrder
 
         self.exchange = exchange
@@ -69,7 +89,7 @@ class Call:
         self,
         device: int,
         prepare: Callable[[Places], PreparedLaunch],
-        ordered: Ordered | None = None,
+        ordered: Ordered[Any] | None = None,
         size: tuple[int, int, int] | None = None,
     ) -> None:
         torch = import_torch()

@@ -7,8 +7,9 @@ from typing import Any
 
 from xstage_tune.families.attention_a2a.config import AttentionConfig
 from xstage_tune.ops.collective import ProcessGroup
-from xstage_tune.ops.eager import attend, no_gradient
+from xstage_tune.ops.eager import attend
 from xstage_tune.ops.runtime import import_torch
+from xstage_tune.ops.tensors import no_gradient
 
 _NAME = "attention_over_group"
 _SCHEMA = (
@@ -32,7 +33,7 @@ def _run(
     timeout_s: float,
 ) -> Any:
     chosen = None if config is None else _config(config)
-    return attend(q, k, v, _group(group), chosen, None, heads, softmax_scale, True, timeout_s, None)
+    return attend(q, k, v, group_of(group), chosen, None, heads, softmax_scale, True, timeout_s, None)
 
 
 def _shape(
@@ -56,7 +57,7 @@ def _shape(
 def _without_gradient(q: Any, k: Any, v: Any, *others: Any) -> Any:
     torch = import_torch()
     if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (q, k, v)):
-        raise no_gradient()
+        raise no_gradient("attention")
     with torch._C._AutoDispatchBelowAutograd():
         return torch.ops.xstage_tune.attention_over_group(q, k, v, *others)
 
@@ -66,7 +67,8 @@ def _config(text: str) -> AttentionConfig:
     return AttentionConfig.model_validate_json(text)
 
 
-def _group(name: str) -> ProcessGroup:
+def group_of(name: str) -> ProcessGroup:
+    """The group of a name, as an operator is given it."""
     if (group := GROUPS.get(name)) is None:
         group = import_torch().distributed.distributed_c10d._resolve_process_group(name)
     return group

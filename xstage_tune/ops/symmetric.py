@@ -16,39 +16,26 @@ _BUFFERS = 2
 _WORD_BYTES = 4
 
 
-class SymmetricBuffers:
-    """Of every rank two output buffers and a zeroed word for every sender, in memory that all ranks address.
+class SymmetricMemory:
+    """Zeroed memory of every rank that all ranks address, as large on each.
 
-    Laid out alike on all ranks, also on those that own fewer tokens: the buffers, then the words. Tensors of
-    any shape take turns at them. All ranks of the group make them at once, on torch's current GPU.
-
-    Args:
-        buffer_bytes: of one buffer, a multiple of 16.
+    All ranks of the group make it at once, on torch's current GPU.
 
     Raises:
         DeviceError: torch has no symmetric memory, a GPU lacks memory, or it cannot address another's.
     """
 
-    def __init__(self, group: ProcessGroup, buffer_bytes: int) -> None:
-        from xstage_tune.cuda.attention_shape import Destinations
-
-        self._ranks, self._rank = group.size(), group.rank()
-        self.buffer_bytes = buffer_bytes
-        collectively(group, self._allocate)
+    def __init__(self, group: ProcessGroup, nbytes: int) -> None:
+        self._rank = group.rank()
+        collectively(group, lambda: self._allocate(nbytes))
         # torch may place a tensor anywhere in the memory that it maps, at another place on every rank.
         offsets = collectively(group, lambda: self._map(group))
-        starts = [base + offset for base, offset in zip(self._mapping.buffer_ptrs, offsets, strict=True)]
-        my_word = _BUFFERS * buffer_bytes + self._rank * _WORD_BYTES
-        #: Both buffers of every rank, and this sender's word there.
-        self.destinations: Destinations = Destinations(
-            buffers=tuple(starts),
-            epoch_bytes=buffer_bytes,
-            signals=tuple(start + my_word for start in starts),
-        )
+        bases = zip(self._mapping.buffer_ptrs, offsets, strict=True)
+        #: Where each rank's begins.
+        self.starts: tuple[int, ...] = tuple(base + offset for base, offset in bases)
 
-    def _allocate(self) -> None:
+    def _allocate(self, nbytes: int) -> None:
         torch = import_torch()
-        nbytes = _BUFFERS * self.buffer_bytes + self._ranks * _WORD_BYTES
         device = torch.device("cuda", torch.cuda.current_device())
         try:
             #: ``[nbytes]`` of uint8.
@@ -76,14 +63,41 @@ class SymmetricBuffers:
         return int(self._memory.data_ptr() - bases[self._rank])
 
     @property
+    def address(self) -> int:
+        """Of this rank's own."""
+        return int(self._memory.data_ptr())
+
+
+class SymmetricBuffers(SymmetricMemory):
+    """Of every rank two output buffers and a zeroed word for every sender, in memory that all ranks address.
+
+    Laid out alike on all ranks, also on those that own fewer tokens: the buffers, then the words. Tensors of
+    any shape take turns at them.
+
+    Args:
+        buffer_bytes: of one buffer, a multiple of 16.
+
+    Raises:
+        DeviceError: as :class:`SymmetricMemory`.
+    """
+
+    def __init__(self, group: ProcessGroup, buffer_bytes: int) -> None:
+        from xstage_tune.cuda.attention_shape import Destinations
+
+        self.buffer_bytes = buffer_bytes
+        super().__init__(group, _BUFFERS * buffer_bytes + group.size() * _WORD_BYTES)
+        my_word = _BUFFERS * buffer_bytes + group.rank() * _WORD_BYTES
+        #: Both buffers of every rank, and this sender's word there.
+        self.destinations: Destinations = Destinations(
+            buffers=self.starts,
+            epoch_bytes=buffer_bytes,
+            signals=tuple(start + my_word for start in self.starts),
+        )
+
+    @property
     def words(self) -> int:
         """Address of this rank's ``uint32[ranks]``, one of every sender."""
         return self.address + _BUFFERS * self.buffer_bytes
-
-    @property
-    def address(self) -> int:
-        """Of this rank's first buffer; the second follows it."""
-        return int(self._memory.data_ptr())
 
 
 def _symmetric_memory() -> Any:

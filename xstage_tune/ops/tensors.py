@@ -30,6 +30,14 @@ class Tensor(Protocol):
     def data_ptr(self) -> int: ...
 
 
+def no_gradient(what: str) -> UsageError:
+    """What inputs that require gradients are refused with."""
+    return UsageError(
+        f"an input requires a gradient, and the {what} has none",
+        "call it under torch.no_grad() or torch.inference_mode(), or detach the inputs",
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class InputLayout:
     """Sizes of q, k and v, and where their rows are.

@@ -39,13 +39,20 @@ def schedule_of_kind(
 
 
 def usual_lead_rows(config: MegaMoeConfig, workload: MoeWorkload, sms: int) -> int:
+    """:func:`lead_rows_of` a layer."""
+    return lead_rows_of(
+        block_n=config.block_n, hidden=workload.hidden, intermediate=workload.intermediate, sms=sms
+    )
+
+
+def lead_rows_of(*, block_n: int, hidden: int, intermediate: int, sms: int) -> int:
     """The lead D to run Algorithm 1 with: two D_knee (equation 16) and a margin.
 
     D_knee rows are one round of Linear-1 on all SMs. A second one covers its stores. The margin is for SMs
     that run a Linear-2 tile first: in rounds, the ratio of both mainloops, which is that of their depths.
     """
-    knee = lead_knee_rows(block_n=config.block_n, producers=sms, intermediate=workload.intermediate)
-    return ceil((2 + workload.intermediate / workload.hidden) * float(knee))
+    knee = lead_knee_rows(block_n=block_n, producers=sms, intermediate=intermediate)
+    return ceil((2 + intermediate / hidden) * float(knee))
 
 
 def fitting_stages(config: MegaMoeConfig, workload: MoeWorkload, platform: PlatformProfile) -> int:
