@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.configs.cases import BLACKWELL, moe
+from tests.h200 import H200
 from xstage_tune.base.errors import DeviceError
 from xstage_tune.families.config import KernelConfig
 from xstage_tune.families.kernel_launch import KERNELS, KernelRun, run_kernel
@@ -65,7 +66,7 @@ class RunsKernels:
             yield Outcome(launch, self.run_kernel(launch.workload, launch.config, launch.repeats), info)
 
     def describe(self) -> DeviceDescription:
-        raise NotImplementedError
+        return H200
 
     def label_launches(self, run_id: str) -> None:
         """Not labelled."""

@@ -14,7 +14,7 @@ BudgetName = Literal["quick", "full"]
 #: What a search makes small: the time of a launch, or the time that its Tensor Core roles wait.
 Objective = Literal["latency", "stall"]
 #: Who proposes configs to a search beside the model's ranking; ``exhaustive`` evaluates every one that fits.
-SamplerName = Literal["tpe", "gp", "random", "exhaustive"]
+SamplerName = Literal["auto", "none", "tpe", "gp", "random", "exhaustive"]
 
 SEED = Interval(ge=0, le=2**32 - 1)
 #: Launches of each case; more would only repeat what is known.

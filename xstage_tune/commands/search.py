@@ -36,6 +36,7 @@ _TRIALS = (
     "Most configs to evaluate: the default, today's heuristics, then the best expected. Those of a study's "
     "earlier runs count."
 )
+_MOST_TRIALS = "100; 24 in a suite; all if exhaustive, or if few and simulated"
 _TOLERANCE = "Stop once the best is within this fraction of the bound."
 
 
@@ -60,12 +61,16 @@ def search(
             "simulator, emulate[:N] (skeletons on a GPU), or replay[:NAME|FILE.xstune] (a space on record)."
         ),
     ] = "auto",
-    trials: Annotated[int | None, number(TRIALS, _TRIALS, "100; 24 in a suite; all if exhaustive")] = None,
+    trials: Annotated[int | None, number(TRIALS, _TRIALS, _MOST_TRIALS)] = None,
     timeout: Annotated[float | None, number(TIMEOUT_S, "Most seconds to search.", "none")] = None,
     seed: Annotated[int | None, number(SEED, "Of the sampler; the same seed, the same result.", "0")] = None,
     sampler: Annotated[
         SamplerName | None,
-        typer.Option(help="Who proposes configs beside the model's ranking.", show_default="tpe"),
+        typer.Option(
+            help="Who proposes configs beside the model's ranking; auto: tpe for what is measured or has no "
+            "closed form, else none. exhaustive evaluates all.",
+            show_default="auto",
+        ),
     ] = None,
     resume: Annotated[
         str | None,

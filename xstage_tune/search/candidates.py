@@ -36,8 +36,9 @@ class Candidates:
         size = len(space.configs)
         self._weight = np.ones(size)
         self._weighted_log_ratio = np.zeros(size)
-        self._known = bool(np.isfinite(ranking.predicted_ns).all())
-        self._predicted_ns = ranking.predicted_ns if self._known else np.ones(size)
+        #: Whether the closed forms tell what to expect of every config.
+        self.known = bool(np.isfinite(ranking.predicted_ns).all())
+        self._predicted_ns = ranking.predicted_ns if self.known else np.ones(size)
         self._log_ratios: list[float] = []
         self._place = np.empty(size, np.int64)
         self._place[ranking.order] = np.arange(size)
@@ -112,7 +113,7 @@ class Candidates:
     @property
     def _usual(self) -> float:
         """Logarithm of the ratio that is expected before anything like a config was measured."""
-        return 0.0 if self._known or not self._log_ratios else float(np.mean(self._log_ratios))
+        return 0.0 if self.known or not self._log_ratios else float(np.mean(self._log_ratios))
 
     def _correct(self, index: int, log_ratio: float) -> None:
         differing = (self._axes != self._axes[index]).sum(axis=1)

@@ -1,7 +1,8 @@
 """The search: evaluate what the closed forms expect to be best, and stop when the bound says so.
 
 1. The default and today's heuristics are evaluated whatever their bound; they are the first of the trials.
-2. Then configs by expected time, and after the first few one in three by the sampler's choice. Measurements
+2. Then configs by expected time, and after the first few one in three by the sampler's choice, where there
+   is one: of a simulated kernel the closed forms know what a sampler would have to learn. Measurements
    correct the expectations, so a wrong prediction is not followed for long. One that seems to be the best so
    far is run again, and its median counts: a lucky run must not cut anything.
    On a device that times launches in turn every other one is timed against the best so far, at the same
@@ -57,6 +58,8 @@ from xstage_tune.search.sampling import Proposer
 from xstage_tune.search.space import Space, violations_of
 
 _DEFAULT_TRIALS = 100
+#: Of a simulated space that has no more configs, all that the bound leaves are evaluated: that takes seconds.
+_FEW_CONFIGS = 1000
 #: Evaluations that the ranking chooses before the sampler has its turns, every third from then on.
 _RANKED_FIRST = 12
 _SAMPLER_TURN = 3
@@ -123,7 +126,6 @@ class _Search:
         with phase(f"ranking {len(space.configs):,} configs"):
             self._ranking = rank_configs(space.configs, request.workload, request.platform, request.objective)
         self.candidates = Candidates(space, self._ranking)
-        self._proposer = Proposer(request.sampler, request.seed, space)
         self._finished = dict(journal.finished())
         self._failed_before = dict(journal.failed())
         self._ran = 0
@@ -135,7 +137,13 @@ class _Search:
         self._chance = random.Random(request.seed)
         self._no_default = space.no_default
         every = len(space.configs)
-        self._most = request.trials or (every if request.exhaustive else min(_DEFAULT_TRIALS, every))
+        simulated = device.describe().simulated
+        self._sampler = request.sampler
+        if request.sampler == "auto":
+            self._sampler = "none" if simulated and self.candidates.known else "tpe"
+        self._proposer = Proposer(self._sampler, request.seed, space)
+        whole = request.exhaustive or (request.sampler == "auto" and simulated and every <= _FEW_CONFIGS)
+        self._most = request.trials or (every if whole else min(_DEFAULT_TRIALS, every))
 
     def run(self, began: float) -> SearchResult:
         """The search; its timeout counts from ``began``, a time of the monotonic clock."""
@@ -199,7 +207,7 @@ class _Search:
                 if left_out:
                     yield self._check(self._chance.choice(left_out))
                     continue
-            if turn >= _RANKED_FIRST and turn % _SAMPLER_TURN == 0:
+            if self._sampler != "none" and turn >= _RANKED_FIRST and turn % _SAMPLER_TURN == 0:
                 sampled = self._sampled()
                 if sampled is not None:
                     yield sampled
@@ -412,7 +420,7 @@ class _Search:
             platform=self._request.platform.name,
             device=self._runner.device_identity,
             objective=self._request.objective,
-            sampler=self._request.sampler,
+            sampler=self._sampler,
             seed=self._request.seed,
             best=answer.best,
             default=default,

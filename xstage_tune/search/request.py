@@ -16,10 +16,11 @@ class SearchOptions(Request):
 
     Args:
         objective: what to make small.
-        sampler: who proposes beside the ranking; ``exhaustive`` evaluates every config that fits.
+        sampler: who proposes beside the ranking; ``auto`` is ``tpe`` for what is measured and for what has no
+            closed form, else ``none``; ``exhaustive`` evaluates every config that fits.
         seed: of the sampler: the same seed gives the same result.
-        trials: most configs to evaluate, the default and the heuristics first; None for 100, or all of them
-            when exhaustive.
+        trials: most configs to evaluate, the default and the heuristics first; None for 100, or for all of
+            them when exhaustive, and where ``auto`` simulates a small space.
         timeout_s: most seconds to begin evaluations in; None for no limit.
         tolerance: stop once the best is within this fraction of the remaining bound.
     """
@@ -27,7 +28,7 @@ class SearchOptions(Request):
     OF: ClassVar[str] = "a search"
 
     objective: Objective = "latency"
-    sampler: SamplerName = "tpe"
+    sampler: SamplerName = "auto"
     seed: Annotated[Whole, SEED] = 0
     trials: Annotated[Whole, TRIALS] | None = None
     timeout_s: Annotated[Finite, TIMEOUT_S] | None = None

@@ -27,17 +27,30 @@ _KEPT_BEST, _KEPT_NEWEST = 32, 32
 
 
 class Proposer:
-    """A sampler with what it was told, at a cost of one proposal that does not grow with the study."""
+    """A sampler with what it was told, at a cost of one proposal that does not grow with the study.
+
+    Optuna is loaded with the first proposal: many a search ends before it asks for one.
+    """
 
     def __init__(self, name: SamplerName, seed: int, space: Space) -> None:
         self._name, self._seed, self._space = name, seed, space
         self._learns = name in ("tpe", "gp")
-        self._distributions = distributions_of(space)
         self._asked: tuple[KernelConfig, optuna.Trial] | None = None
         self._renewals = 0
-        #: Optuna's, with what the sampler knows now.
-        self.study: optuna.Study
-        self._renew([])
+        #: What it is to be told before the first proposal.
+        self._untold: list[tuple[KernelConfig, float | None]] = []
+        self._study: optuna.Study | None = None
+
+    @property
+    def study(self) -> optuna.Study:
+        """Optuna's, with what the sampler knows now."""
+        if self._study is None:
+            self._distributions = distributions_of(self._space)
+            self._study = self._renewed([])
+            for config, objective_ns in self._untold:
+                self.tell(config, objective_ns)
+            self._untold.clear()
+        return self._study
 
     def propose(self) -> KernelConfig:
         """The config that the sampler would try next; it may be none of the space."""
@@ -48,30 +61,35 @@ class Proposer:
 
     def tell(self, config: KernelConfig, objective_ns: float | None) -> None:
         """Let the sampler learn what a config measured, whoever proposed it; None where it cannot be used."""
+        if self._study is None:
+            self._untold.append((config, objective_ns))
+            return
         from optuna.trial import TrialState, create_trial
 
         state = TrialState.PRUNED if objective_ns is None else TrialState.COMPLETE
         asked, self._asked = self._asked, None
         if asked is not None and asked[0] == config:
-            self.study.tell(asked[1], objective_ns, state)
+            self._study.tell(asked[1], objective_ns, state)
             self._told += 1
         elif self._learns:
             values = as_suggestions(params_of(config), self._space.axes)
             distributions = {name: self._distributions[name] for name in values}
             trial = create_trial(state=state, value=objective_ns, params=values, distributions=distributions)
-            self.study.add_trial(trial)
+            self._study.add_trial(trial)
             self._told += 1
         if self._told > _MOST_HISTORY:
-            self._renew(_to_remember(self.study.get_trials(deepcopy=False)) if self._learns else [])
+            history = _to_remember(self._study.get_trials(deepcopy=False)) if self._learns else []
+            self._study = self._renewed(history)
 
-    def _renew(self, history: list[FrozenTrial]) -> None:
-        """Begin a study of optuna's with the history."""
+    def _renewed(self, history: list[FrozenTrial]) -> optuna.Study:
+        """A study of optuna's that begins with a history."""
         import optuna
 
-        self.study = optuna.create_study(sampler=make_sampler(self._name, self._seed + self._renewals))
-        self.study.add_trials(history)
+        study = optuna.create_study(sampler=make_sampler(self._name, self._seed + self._renewals))
+        study.add_trials(history)
         self._told = len(history)
         self._renewals += 1
+        return study
 
 
 def _to_remember(trials: list[FrozenTrial]) -> list[FrozenTrial]:
@@ -84,7 +102,7 @@ def _to_remember(trials: list[FrozenTrial]) -> list[FrozenTrial]:
 
 
 def make_sampler(name: SamplerName, seed: int) -> BaseSampler:
-    """A sampler by name; ``exhaustive`` asks none, and gets the cheapest.
+    """A sampler by name.
 
     GP has no conditional axes: it draws those at random. Optuna's own notes go nowhere, since stderr is for
     what a user can act on.
