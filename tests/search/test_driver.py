@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 from tests.configs.cases import BLACKWELL, attention, moe
+from tests.h200 import H200
 from tests.once import made_once
 from tests.search.cases import (
     CountingSimulator,
@@ -21,7 +23,7 @@ from tests.search.cases import (
 from xstage_tune.base.progress import NoProgress
 from xstage_tune.families.binding import bind, default_config
 from xstage_tune.families.config import KernelConfig
-from xstage_tune.launches.device import Device
+from xstage_tune.launches.device import Device, DeviceDescription
 from xstage_tune.search import driver, sampling
 from xstage_tune.search.driver import run_search
 from xstage_tune.search.journal import NoJournal
@@ -121,6 +123,24 @@ def test_another_seed_may_look_elsewhere() -> None:
     search(first, seed=0, trials=40)
     search(second, seed=1, trials=40)
     assert first.asked != second.asked
+
+
+class SimulatedTable(TableDevice):
+    """Says of itself that it simulates."""
+
+    def describe(self) -> DeviceDescription:
+        return replace(H200, kind="simulator")
+
+
+@pytest.mark.parametrize(
+    ("device", "sampler", "evaluations"),
+    [(TableDevice, "tpe", 100), (SimulatedTable, "none", len(SPACE.configs))],
+)
+def test_what_closed_forms_rank_and_a_simulator_runs_needs_no_sampler_and_no_limit_where_it_is_small(
+    device: type[TableDevice], sampler: str, evaluations: int
+) -> None:
+    result = search(device(lambda config: 1e9 + len(config.label)), sampler="auto")  # never near a bound
+    assert (result.sampler, result.evaluations) == (sampler, evaluations)
 
 
 def test_it_stops_within_the_tolerance_of_the_bound() -> None:

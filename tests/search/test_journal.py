@@ -181,7 +181,7 @@ def test_a_study_of_before_tiles_were_split_is_taken_up_again(store: Store) -> N
         ({"platform": BLACKWELL.model_copy(update={"name": "b300"})}, "platform paper-nvlink5, not b300"),
         ({"objective": "stall"}, "objective latency, not stall"),
         ({"seed": 3}, "seed 0, not 3"),
-        ({"sampler": "random"}, "sampler tpe, not random"),
+        ({"sampler": "random"}, "sampler auto, not random"),
     ],
 )
 def test_another_search_is_refused_saying_what_differs(
