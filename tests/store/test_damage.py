@@ -24,9 +24,10 @@ from xstage_tune.store.salvage import salvage
 RESULT = {"result": {"best": 1}}
 
 
-@pytest.fixture
-def filled(file: Path) -> tuple[str, str]:
-    """Ids of a run of three launches with a fit, and of a finished study of 40 trials."""
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, str, str]:
+    """A store, with the ids of a run of three launches with a fit, and of a finished study of 40 trials."""
+    file = tmp_path_factory.mktemp("whole") / "store.db"
     with Store.open(file) as store:
         run_id = write_run(store, launches=3)
         study = add_study(store)
@@ -41,6 +42,14 @@ def filled(file: Path) -> tuple[str, str]:
             study, number=40, state="complete", params={}, objective_ns=1.0, verification=RESULT
         )
         store.studies.end(study, "finished")
+    return file.read_bytes(), run_id, study
+
+
+@pytest.fixture
+def filled(file: Path, whole: tuple[bytes, str, str]) -> tuple[str, str]:
+    """The ids, of a store of the test's own."""
+    content, run_id, study = whole
+    file.write_bytes(content)
     return run_id, study
 
 
