@@ -9,8 +9,10 @@ from typing import NamedTuple
 import pytest
 
 from tests.calibration.fluid import Fluid, FluidDevice
+from tests.search.cases import SMALL_AXES
 from xstage_tune.calibration.request import CalibrationRequest
 from xstage_tune.calibration.session import StoredCalibration, run_calibration
+from xstage_tune.families.family import Axes
 from xstage_tune.families.workload_files import load_workload
 from xstage_tune.platforms.loader import load_platform
 from xstage_tune.search.driver import run_search
@@ -45,11 +47,11 @@ class Kept(NamedTuple):
     attention: str
 
 
-def search(store: Store, workload: tuple[str, tuple[str, ...]]) -> str:
-    """Search a workload on the paper's platform with a few trials; the study's id."""
+def search(store: Store, workload: tuple[str, tuple[str, ...]], axes: Axes | None = None) -> str:
+    """Search a workload on the paper's platform with a few trials, by its own axes or others; the study's id."""
     platform = load_platform("paper-nvlink5")
     request = SearchRequest(workload=load_workload(*workload), platform=platform, trials=TRIALS)
-    space = build_space(request.workload, platform)
+    space = build_space(request.workload, platform, axes)
     device = SimulatedDevice(platform)
     journal = begin_study(store, request, space, device.identity)
     run_search(request, space, device, journal, Silent())
@@ -67,7 +69,7 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Kept:
             argv=["xstage-tune", "calibrate"],
             progress=Silent(),
         )
-        return Kept(file, calibration, search(store, MOE), search(store, ATTENTION))
+        return Kept(file, calibration, search(store, MOE, SMALL_AXES), search(store, ATTENTION))
 
 
 @pytest.fixture
