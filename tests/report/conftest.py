@@ -48,7 +48,7 @@ class Kept(NamedTuple):
 
 
 def search(store: Store, workload: tuple[str, tuple[str, ...]], axes: Axes | None = None) -> str:
-    """Search a workload on the paper's platform with a few trials, by its own axes or others; the study's id."""
+    """Search a workload on the paper's platform with a few trials, by its own axes or others; its id."""
     platform = load_platform("paper-nvlink5")
     request = SearchRequest(workload=load_workload(*workload), platform=platform, trials=TRIALS)
     space = build_space(request.workload, platform, axes)
