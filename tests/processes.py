@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import runpy
+import signal
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -12,6 +13,7 @@ from contextlib import suppress
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
+from xstage_tune.base import interrupts
 from xstage_tune.base.errors import UsageError
 from xstage_tune.store.facade import Store
 
@@ -83,6 +85,7 @@ def _started(
 def _run(
     module: str, arguments: tuple[str, ...], environment: dict[str, str], at: Path, stdout: Path, stderr: Path
 ) -> None:
+    _hold_stops_until_it_listens()
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(at)
@@ -90,6 +93,19 @@ def _run(
         os.dup2(os.open(file, os.O_WRONLY | os.O_CREAT), number)
     sys.argv = [module, *arguments]
     runpy.run_module(module, run_name="__main__")
+
+
+def _hold_stops_until_it_listens() -> None:
+    """Else one that comes at once would end a process that is no command yet."""
+    stops = {signal.SIGINT, signal.SIGTERM}
+    signal.pthread_sigmask(signal.SIG_BLOCK, stops)
+    listen = interrupts.listen
+
+    def listening() -> None:
+        listen()
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, stops)
+
+    interrupts.listen = listening
 
 
 def wait_for_launches(store: Path, count: int) -> None:
