@@ -19,6 +19,8 @@ SamplerName = Literal["auto", "none", "tpe", "gp", "random", "exhaustive"]
 SEED = Interval(ge=0, le=2**32 - 1)
 #: Launches of each case; more would only repeat what is known.
 REPEATS = Interval(ge=1, le=1000)
+#: One spin in place of work, in ns: see ``families.fused_skeleton.LONGEST_SPIN_NS``.
+SPIN_NS = Interval(ge=0, le=200e6)
 #: S of a config. Hundreds of tiles of any size fill the shared memory of any GPU.
 STAGING_DEPTH = Interval(ge=1, le=256)
 #: Configs to evaluate.

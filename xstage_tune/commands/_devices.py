@@ -29,15 +29,18 @@ def refuse_options(context: typer.Context, otherwise: str, allowed: tuple[str, .
     Raises:
         UsageError: an option was given that chooses something.
     """
-    source = context.get_parameter_source
-    fixed = [name for name in context.params if name not in (*_OF_ANY_DEVICE, *allowed)]
-    given = [name for name in fixed if _is_given(source(name))]
-    if given:
-        options = ", ".join(f"--{_OPTION_OF.get(name, name).replace('_', '-')}" for name in given)
+    if given := given_options(context, (*_OF_ANY_DEVICE, *allowed)):
         raise UsageError(
-            f"--device replay takes no {options}: only what was recorded can be replayed",
+            f"--device replay takes no {given}: only what was recorded can be replayed",
             f"leave these options out, or {otherwise}",
         )
+
+
+def given_options(context: typer.Context, but: tuple[str, ...]) -> str:
+    """The options on the command line, as they are written, but those of these parameters."""
+    source = context.get_parameter_source
+    given = [name for name in context.params if name not in but and _is_given(source(name))]
+    return ", ".join(f"--{_OPTION_OF.get(name, name).replace('_', '-')}" for name in given)
 
 
 def _is_given(source: object) -> bool:

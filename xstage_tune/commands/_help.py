@@ -53,6 +53,7 @@ COMMANDS = {
             "xstage-tune emulate -w megamoe/mixtral-8x7b --set tokens=512 --schedule all",
             f"xstage-tune emulate -w {_WORKLOAD} --sweep tokens=256,1024",
             "xstage-tune emulate --device replay:h200-host --format json",
+            "xstage-tune emulate --from latest --burst stores --burst-bytes 32KiB",
         ),
     ),
     "profile": CommandHelp(

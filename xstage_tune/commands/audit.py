@@ -20,6 +20,7 @@ from xstage_tune.commands._options import (
     workload_option,
 )
 from xstage_tune.commands._runs import notify
+from xstage_tune.commands._spans import BurstOption, FromOption, only_timeline, require_source
 
 if TYPE_CHECKING:
     from xstage_tune.audit.run import BurstTest
@@ -61,16 +62,21 @@ def audit(
         list[str] | None,
         typer.Option(metavar="KEY=VALUES", help="burst-bytes=8KiB,32KiB, producers=8..132 or gap-us=1,2,4."),
     ] = None,
+    source: FromOption = None,
+    burst: BurstOption = None,
     output: FormatOption = OutputFormat.TABLE,
 ) -> None:
     """Test a kernel's bursts against what the platform drains and holds, and say what to change.
 
-    Of a workload, or of any kernel by its numbers: --burst-bytes, --producers, --gap-us and --stores.
+    Of a workload, or of any kernel by its numbers: --burst-bytes, --producers, --gap-us and --stores. Of
+    imported spans, --from takes the producers and the median gap.
 
     Closed forms, and no GPU. Where a bound is violated, or loads wait behind stores, a workload's launch is
     simulated too, and decides. Either verdict is an answer and exits 0, unless --strict.
     """
     numbers = {"--burst-bytes": burst_bytes, "--producers": producers, "--gap-us": gap_us, "--stores": stores}
+    numbers["--from"] = source
+    require_source(source, burst)
     given = [name for name, value in numbers.items() if value is not None]
     if (given or sweep) and workload is not None:
         option = (*given, "--sweep")[0]
@@ -78,6 +84,14 @@ def audit(
     if given or sweep:
         if overrides or config != "default":
             raise UsageError("bursts by their numbers take no --config or --set", "leave them out")
+        if source is not None:
+            from xstage_tune.spans.bursts import imported_bursts
+            from xstage_tune.store.facade import Store
+
+            with Store.open(store, create=False) as kept:
+                recorded = only_timeline(imported_bursts(kept, source, burst or [])[1])
+            producers = recorded.producers if producers is None else producers
+            gap_us = recorded.median_gap_ns / 1e3 if gap_us is None else gap_us
         _audit_numbers(platform, burst_bytes, producers, gap_us, stores, sweep, strict, output)
         return
     if workload is None:

@@ -10,8 +10,8 @@ import typer
 
 from xstage_tune.base.errors import UsageError
 from xstage_tune.base.fabric import StoreFlavour
-from xstage_tune.base.limits import REPEATS, SEED, STAGING_DEPTH
-from xstage_tune.commands._devices import PathOption, named_path, refuse_options
+from xstage_tune.base.limits import REPEATS, SEED, SPIN_NS, STAGING_DEPTH
+from xstage_tune.commands._devices import PathOption, given_options, named_path, refuse_options
 from xstage_tune.commands._next_steps import after_emulation
 from xstage_tune.commands._options import (
     FormatOption,
@@ -25,9 +25,12 @@ from xstage_tune.commands._options import (
     workload_option,
 )
 from xstage_tune.commands._runs import notify, run_session, show_result
+from xstage_tune.commands._spans import BurstOption, FromOption, require_source
 from xstage_tune.commands._targets import ForceRunOption, check_target
 
 if TYPE_CHECKING:
+    from xstage_tune.base.fabric import StorePath
+    from xstage_tune.devices.spec import DeviceSpec
     from xstage_tune.experiments.emulation.result import EmulationResult
 
 _SCHEDULES = (
@@ -88,6 +91,15 @@ def emulate(
     repeats: Annotated[int, number(REPEATS, "Launches of each case.")] = 5,
     seed: Annotated[int, number(SEED, "Of the simulator's start times.")] = 0,
     overrides: SetOption = None,
+    source: FromOption = None,
+    burst: BurstOption = None,
+    burst_bytes: Annotated[
+        str | None, typer.Option(metavar="SIZE", help="With --from: what each burst stores, e.g. 32KiB.")
+    ] = None,
+    epilogue_ns: Annotated[
+        float,
+        number(SPIN_NS, "With --from: what of each burst's span is no remote store, such as local ones."),
+    ] = 0.0,
     record: Annotated[Path | None, typer.Option(help="Keep the run for replay (.xsemu).")] = None,
     store: StoreOption = None,
     output: FormatOption = OutputFormat.TABLE,
@@ -97,6 +109,8 @@ def emulate(
 
     Each schedule's time, T_RS and stalls, beside what the closed forms and the simulator predict from the
     calibrated platform. Spans go to the store: `trace --run` and `report --run` show them.
+
+    Of a kernel of your own whose spans were imported, --from runs the gaps and bursts that were recorded.
     """
     from xstage_tune.devices import opener
     from xstage_tune.devices.spec import EMULATE
@@ -110,7 +124,19 @@ def emulate(
 
     if record is not None:
         check_target(record, ".xsemu", force=force, option="--record")
+    require_source(source, burst)
     spec = EMULATE.parse(device)
+    if source is not None:
+        if others := given_options(context, _OF_SPANS):
+            raise UsageError(f"--from takes no {others}: spans tell the launch", "leave these options out")
+        _emulate_spans(
+            source, burst or [], burst_bytes, epilogue_ns, spec, platform, named_path(path), store_flavour,
+            store=store, repeats=repeats, seed=seed, force=force, output=output,
+        )  # fmt: skip
+        return
+    if burst_bytes is not None or epilogue_ns:
+        option = "--burst-bytes" if burst_bytes is not None else "--epilogue-ns"
+        raise UsageError(f"{option} goes with --from", "--from latest takes the last imported run")
     if spec.kind == "replay":
         refuse_options(context, "emulate anew with --device cuda or simulator")
         _show(_replay(spec.which, store), store, output)
@@ -132,6 +158,74 @@ def emulate(
         )  # fmt: skip
         ran_on = gpu or opener.open_simulator(request.platform, seed=request.seed)
         _show(run_session(run_emulation, "emulating", ran_on, request, kept, record, force), store, output)
+
+
+#: Parameters that go with ``--from``.
+_OF_SPANS = (
+    "source", "burst", "burst_bytes", "epilogue_ns", "device", "path", "store_flavour", "platform", "repeats",
+    "seed", "store", "output", "force",
+)  # fmt: skip
+
+
+def _emulate_spans(
+    source: str,
+    names: list[str],
+    burst_bytes: str | None,
+    epilogue_ns: float,
+    spec: DeviceSpec,
+    platform: str | None,
+    path: StorePath | None,
+    flavour: StoreFlavour | None,
+    *,
+    store: str | None,
+    repeats: int,
+    seed: int,
+    force: bool,
+    output: OutputFormat,
+) -> None:
+    """The emulation of imported bursts in place of a workload."""
+    from xstage_tune.base.json_output import emit_json
+    from xstage_tune.base.redaction import command_line
+    from xstage_tune.devices import opener
+    from xstage_tune.devices.platform_choice import accept_gpu, choose_platform
+    from xstage_tune.devices.spec import EMULATE
+    from xstage_tune.experiments.burst_replay import ReplayRequest, parse_burst_bytes, replay_bursts
+    from xstage_tune.platforms.queries import preferred_flavour
+    from xstage_tune.report.progress import SweepProgress
+    from xstage_tune.report.replay_tables import replay_table
+    from xstage_tune.report.tables import print_tables
+    from xstage_tune.spans.bursts import imported_bursts
+    from xstage_tune.store.facade import Store
+
+    if spec.kind == "replay":
+        raise UsageError("--from takes no --device replay", "--device cuda or simulator")
+    size = parse_burst_bytes(burst_bytes)
+    gpu = None if spec.kind == "simulator" else opener.open_any_cuda(spec, EMULATE, notify, "simulating")
+    with closing(gpu) if gpu else nullcontext(), Store.open(store) as kept:
+        run_id, bursts = imported_bursts(kept, source, names)
+        described = gpu.describe() if gpu else None
+        profile = choose_platform(platform, notify, device=described, path=path)
+        path = path or profile.path
+        request = ReplayRequest(
+            run=run_id,
+            names=tuple(names),
+            burst_bytes=size,
+            epilogue_ns=epilogue_ns,
+            platform=profile,
+            path=path,
+            flavour=flavour or preferred_flavour(profile),
+            repeats=repeats,
+            seed=seed,
+            other_gpu=accept_gpu(described, profile, path, notify) if described and force else "",
+        )
+        ran_on = gpu or opener.open_simulator(profile, seed=seed)
+        with SweepProgress("emulating") as progress:
+            result = replay_bursts(ran_on, request, kept, bursts, argv=command_line(), progress=progress)
+    if output is OutputFormat.JSON:
+        emit_json(result.keys())
+        return
+    print_tables(replay_table(result))
+    print(f"run {result.run_id}")
 
 
 def _replay(which: str, store: str | None) -> EmulationResult:

@@ -28,6 +28,7 @@ class ImportedSpans:
         lanes: what each lane is, in order.
         left_out: spans of the file that have no place in time, or no end.
         kernel: whose spans they are; empty where the file does not say.
+        tells_sms: whether the lanes of the table name their SMs.
     """
 
     source: str
@@ -36,6 +37,7 @@ class ImportedSpans:
     lanes: tuple[str, ...]
     left_out: int = 0
     kernel: str = ""
+    tells_sms: bool = False
     mode: Literal["imported"] = "imported"
     path: str = ""
     flavour: str = ""

@@ -32,7 +32,7 @@ def run_page(store: Store, run_id: str) -> str:
     if run.kind not in _KINDS:
         raise UsageError(
             f"run {run.id} is of kind '{run.kind}', not one of {', '.join(_KINDS)}",
-            "report its study with --study",
+            "report its study with --study, or show its spans: xstage-tune trace",
         )
     launches = store.launches(run.id)
     if run.status == "running" and not has_ended(run.process) and not launches:

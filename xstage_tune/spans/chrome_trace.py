@@ -59,7 +59,9 @@ def read_chrome_trace(data: bytes, origin: str, source: str) -> Timeline:
 
 def _add(found: Intervals, lane: int, event: dict[str, Any], length_us: object) -> None:
     arguments = event.get("args")
-    index = arguments.get("index") if isinstance(arguments, dict) else None
+    index, sm = (arguments.get("index"), arguments.get("sm")) if isinstance(arguments, dict) else (None, None)
+    if isinstance(sm, int):
+        found.of_sm(lane, sm)
     begin_ns = _NS_PER_US * _number(event.get("ts"))
     length_ns = _NS_PER_US * _number(length_us)
     told = index if isinstance(index, int) else None

@@ -107,7 +107,7 @@ def _of_buffer(data: bytes, origin: str, source: str) -> Timeline:
     most = int(table.spans["kind"].max())
     names = tuple(named.get(number, f"span {number}") for number in range(most + 1))
     lanes = tuple(_lane(number, roles) for number in range(len(table.lanes)))
-    return Timeline(ImportedSpans(source, "xstage", names, lanes, kernel=kernel), table)
+    return Timeline(ImportedSpans(source, "xstage", names, lanes, kernel=kernel, tells_sms=True), table)
 
 
 def _lane(number: int, roles: Sequence[str]) -> str:

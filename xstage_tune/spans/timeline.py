@@ -18,6 +18,7 @@ from xstage_tune.spans.buffer import MOST_LANES, MOST_NAMES, MOST_SPANS, short_n
 OTHER_NAMES = "(other names)"
 _LONGEST_TICKS = float(np.iinfo(np.uint32).max)
 _LONGEST_NS = float(1 << 53)  # 104 days, to which a double tells ns apart
+_MOST_SM = np.iinfo(np.uint16).max
 _MOST_INDEX = np.iinfo(np.uint32).max
 
 
@@ -34,6 +35,7 @@ class Intervals:
     left_out: int = 0
     _lanes: dict[str, int] = field(default_factory=dict)
     _names: dict[str, int] = field(default_factory=dict)
+    _sms: dict[int, int] = field(default_factory=dict)
     _rows: list[tuple[float, float, int, int, int]] = field(default_factory=list)
 
     def lane(self, name: str) -> int:
@@ -46,6 +48,11 @@ class Intervals:
         if number >= MOST_LANES:
             raise UsageError(f"{self.origin}: more than {MOST_LANES:,} threads", "export fewer of them")
         return number
+
+    def of_sm(self, lane: int, sm: int) -> None:
+        """Say which SM a lane is of."""
+        if 0 <= sm <= _MOST_SM:
+            self._sms[lane] = sm
 
     def add(self, name: str, lane: int, begin_ns: float, length_ns: float, index: int | None = None) -> None:
         """Add a span; one whose times are none, or that ends before it begins, is left out.
@@ -88,8 +95,11 @@ class Intervals:
             names=tuple(map(short_name, names)),
             lanes=tuple(short_name(lanes[number]) for number in used.tolist()),
             left_out=self.left_out,
+            tells_sms=bool(self._sms),
         )
-        return Timeline(about, _table(begin_ns, length_ns, lane, kinds, index), gpu)
+        table = _table(begin_ns, length_ns, lane, kinds, index)
+        table.lanes["sm_id"] = [self._sms.get(number, 0) for number in used.tolist()]
+        return Timeline(about, table, gpu)
 
     def _first_ns(self) -> float:
         return self._rows[0][0] if self._rows else 0.0
