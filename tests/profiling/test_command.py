@@ -81,8 +81,8 @@ def test_the_table_has_what_was_measured_and_predicted(
     shown = run_cli("profile", *SMALL, *QUICK).stdout
     for part in (
         "attention alone", "serial, copy engine", "fused is faster", "H of fused", "T_RS of a tile",
-        "G_Qloop", "M*_ub", "completion-coupled", "Q-loop", "wait for a staging slot",
-        "clocks were held down in 68 of 68", "What recording spans costs",
+        "signalled and received", "G_Qloop", "M*_ub", "completion-coupled", "Q-loop",
+        "wait for a staging slot", "clocks were held down in 79 of 79", "What recording spans costs",
     ):  # fmt: skip
         assert part in shown
     assert "median of 2 blocks" in shown
@@ -103,10 +103,10 @@ def test_six_blocks_have_an_interval(run_cli: RunCli, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize(
-    # 6 checks; 6 alone, then blocks of 4: direct, copy, permute, fused, two that record; 6 alone, then copy,
-    # permute, fused, ...
+    # 7 checks; 7 alone, then blocks of 4: direct, copy, permute, fused, received, two that record; 7 alone,
+    # then copy, permute, fused, ...
     ("stopped", "blocks"),
-    [(6, 0), (12 + 15, 0), (12 + 16, 1), (12 + 24 + 6 + 12, 2)],
+    [(7, 0), (14 + 15, 0), (14 + 16, 1), (14 + 28 + 7 + 12, 2)],
 )
 def test_a_page_says_how_many_blocks_an_interrupted_run_came_to(
     run_cli: RunCli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stopped: int, blocks: int
@@ -150,7 +150,7 @@ def test_a_config_and_options_reach_the_device(
     )
     assert found["config"] == config_keys(config)
     assert (found["seed"], found["repeats"]) == (4, 2)
-    assert len(gpu.asked) == 6 + 2 * (6 + 6 * 4) + 2
+    assert len(gpu.asked) == 7 + 2 * (7 + 7 * 4) + 2
 
 
 def test_the_local_control_has_no_prediction(run_cli: RunCli, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -379,7 +379,7 @@ def test_every_launch_is_kept_and_shown_by_trace_and_report(
         run = opened.run()
         assert (run.id, run.kind, run.status) == (found["run_id"], "profile", "finished")
         launches = opened.launches(run.id)
-        assert len(launches) == 6 + 2 * (6 + 6 * 4) + 2
+        assert len(launches) == 7 + 2 * (7 + 7 * 4) + 2
         stored = [one.measured["time_ns"] for one in launches if one.measured and "time_ns" in one.measured]
         implementations, recording = (found["points"][0][key] for key in ("implementations", "recording"))
         shown = [time_ns for one in implementations.values() for time_ns in one["samples_ns"]]
@@ -388,7 +388,7 @@ def test_every_launch_is_kept_and_shown_by_trace_and_report(
                 time_ns for block in one["compared"] for times_ns in block.values() for time_ns in times_ns
             ]
         assert sorted(stored) == sorted(shown)
-        before, first, second, behind = stored[6:10]
+        before, first, second, behind = stored[7:11]
         direct = implementations["serial-direct"]
         assert direct["compared"][0] == {"own_ns": [first, second], "reference_ns": [before, behind]}
         assert direct["beyond_attention_samples_ns"][0] == (first + second - before - behind) / 2

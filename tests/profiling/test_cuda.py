@@ -18,6 +18,7 @@ from xstage_tune.base.errors import DeviceError, UsageError
 from xstage_tune.cuda import attention_buffers, profiles
 from xstage_tune.cuda import attention_profiles as cuda
 from xstage_tune.cuda.attention_buffers import AttentionBuffers
+from xstage_tune.cuda.attention_epochs import Receipt
 from xstage_tune.cuda.attention_shape import AttentionShape, Destinations
 from xstage_tune.cuda.attention_variants import KERNEL, SHARED_BYTES_LIMIT
 from xstage_tune.cuda.serial_a2a import STORE_KERNEL
@@ -35,7 +36,7 @@ from xstage_tune.families.profiled import CheckFigures, ReplayFigures
 from xstage_tune.launches.device import ComposedDevice, LaunchInfo
 
 CASE = ProfileCase("", 40, 2, 64, 8, 7, attention_config(block_n=64), "host", seed=3)
-OUTPUT, RANKS, RECEIVERS = 1 << 20, 2 << 20, 3 << 20
+OUTPUT, RANKS, RECEIVERS, WORDS, RECEIVED, COPIED = (place << 20 for place in range(1, 7))
 
 
 @dataclass
@@ -47,6 +48,7 @@ class Machine:
     ranks: Bits = field(default_factory=lambda: np.empty(0, np.uint16))
     inputs: Inputs | None = None
     forgets: str = ""  # work that leaves a row unwritten
+    late: bool = False
     open_kernels: int = 0
 
     def compute(self) -> Bits:
@@ -80,13 +82,35 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
             self._shape, self._records = shape, record_spans
             found.open_kernels += 1
 
-        def prepare(self, q: int, k: int, v: int, destinations: Destinations) -> Destinations:
+        def prepare(
+            self,
+            q: int,
+            k: int,
+            v: int,
+            destinations: Destinations,
+            exchange: Any = None,
+            receipt: Any = None,
+        ) -> SimpleNamespace:
             assert (q, k, v) == (1, 2, 3)
-            return destinations
+            if exchange is not None:
+                assert destinations.signals == tuple(range(WORDS, WORDS + 32, 4))
+                # Five tokens of 16 heads.
+                assert receipt == Receipt(WORDS, RECEIVED, 5 * 16 * 64 * 2)
+            return SimpleNamespace(
+                buffers=destinations.buffers,
+                exchange=exchange,
+                output=SimpleNamespace(value=0),
+                timeout_ns=SimpleNamespace(value=0),
+            )
 
-        def launch(self, prepared: Destinations, _: Any) -> None:
+        def launch(self, prepared: SimpleNamespace, _: Any) -> None:
             variant = ", recording" if self._records else ""
-            if prepared.buffers == (OUTPUT,):
+            if prepared.exchange is not None:
+                assert prepared.output.value == COPIED
+                assert prepared.timeout_ns.value > 1e9
+                found.move("received", found.compute())
+                prepared.exchange.raised = found.late
+            elif prepared.buffers == (OUTPUT,):
                 assert self._shape.ranks == 1
                 found.queued.append(f"attention{variant}")
                 found.output[:] = found.compute()
@@ -122,6 +146,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
         output = OUTPUT
         destinations, receivers = Destinations((RANKS,) * 8), Destinations((RECEIVERS,) * 8)
         received = permuted = 0
+        receipt = RECEIVED, COPIED
 
         def __init__(self, _: Any, __: Any, ___: Any, inputs: Inputs) -> None:
             found.inputs = inputs
@@ -142,6 +167,20 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
 
         def close(self) -> None:
             found.queued.append("freed")
+
+    class FakeExchange:
+        raised = False
+
+        def __init__(self, _: Any) -> None:
+            found.open_kernels += 1
+
+        def fault(self) -> DeviceError | None:
+            return DeviceError("rank 3 did not signal") if self.raised else None
+
+        def close(self) -> None:
+            found.open_kernels -= 1
+
+    words = SimpleNamespace(address=WORDS, close=lambda: None)
 
     class Graph:
         launches = 3
@@ -177,6 +216,8 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
     rest = SimpleNamespace(sleep=lambda seconds: found.queued.append("rested" if seconds else ""))
     for module, name, fake in (
         (cuda, "AttentionA2A", Kernel),
+        (cuda, "Exchange", FakeExchange),
+        (cuda, "GpuMemory", SimpleNamespace(zeroed=lambda *_: words)),
         (cuda, "SerialA2A", Serial),
         (cuda, "AttentionBuffers", Buffers),
         (cuda, "time", rest),
@@ -222,6 +263,7 @@ QUEUES: dict[Implementation, list[str]] = {
     "serial-copy": ["attention", "copy"],
     "serial-permute": ["attention", "permute"],
     "fused": ["fused"],
+    "fused-received": ["received"],
 }
 
 
@@ -248,6 +290,14 @@ def test_a_row_that_is_left_out_is_found(machine: Machine, work: str, implementa
     assert isinstance(checked.figures, CheckFigures)
     assert checked.figures.place == "token 33 of rank 6, head 1: element 0 is not written"
     assert checked.verification.mismatched_bytes == 64 * 2
+
+
+def test_a_call_that_awaits_in_vain_is_an_error(machine: Machine) -> None:
+    device = attentions()
+    machine.late = True
+    check(device, "attention")
+    with pytest.raises(DeviceError, match="rank 3 did not signal"):
+        check(device, "fused-received")
 
 
 def test_a_graph_is_captured_once_after_a_launch_and_replayed(machine: Machine) -> None:

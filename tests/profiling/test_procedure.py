@@ -59,14 +59,14 @@ class Plan(NoProgress):
 def test_all_is_checked_then_timed_alone_and_in_turn_then_recorded() -> None:
     gpu, plan = ScriptedProfiles(), Plan()
     results = profile(gpu, request(), plan)
-    assert len(results) == plan.total == 6 + 3 * (6 + 6 * 4) + 2
+    assert len(results) == plan.total == 7 + 3 * (7 + 7 * 4) + 2
     asked = [(what, one) for _, one, what in gpu.asked]
-    assert asked[:6] == [("check", one) for one in IMPLEMENTATIONS]
+    assert asked[:7] == [("check", one) for one in IMPLEMENTATIONS]
     assert asked[-2:] == [("spans", "attention"), ("spans", "fused")]
-    assert len(gpu.in_turn) == 3 * (6 + 6)
+    assert len(gpu.in_turn) == 3 * (7 + 7)
     begins_alone, begins = set(), set()
     for repeat in range(3):
-        alone, blocks = gpu.in_turn[12 * repeat :][:6], gpu.in_turn[12 * repeat + 6 :][:6]
+        alone, blocks = gpu.in_turn[14 * repeat :][:7], gpu.in_turn[14 * repeat + 7 :][:7]
         assert sorted(alone) == sorted((one,) for one in IMPLEMENTATIONS)
         assert sorted(blocks) == sorted(block(one) for one in (*COMPARED, *RECORDING.values()))
         begins_alone.add(alone[0])
@@ -92,7 +92,8 @@ def test_a_request_of_before_anything_ran_in_turn_has_blocks_behind_the_all_to_a
     assert former == asked.changed(replays="blocks")
     gpu = ScriptedProfiles()
     profile(gpu, former, NoProgress())
-    turns = [[*COMPARED], [*COMPARED[1:], COMPARED[0]], [*COMPARED[2:], *COMPARED[:2]]]
+    compared = COMPARED[:4]  # none that is received
+    turns = [[*compared], [*compared[1:], compared[0]], [*compared[2:], *compared[:2]]]
     assert gpu.in_turn == [*[("all-to-all",)] * 3, *(block(one) for turn in turns for one in turn)]
 
 
@@ -106,11 +107,19 @@ def test_a_request_of_before_there_were_blocks_has_its_balanced_order() -> None:
     assert gpu.in_turn == [(one,) for one in order]
 
 
+def test_a_request_of_before_one_was_received_asks_for_the_others() -> None:
+    _, former = former_request(replays="in-turn")
+    gpu = ScriptedProfiles()
+    profile(gpu, former, NoProgress())
+    assert {one for _, one, _ in gpu.asked} == {*IMPLEMENTATIONS[:6], *RECORDING.values()}
+    assert len(gpu.in_turn) == 3 * (6 + 6)
+
+
 def test_cases_of_a_sweep_run_one_behind_the_other() -> None:
     gpu = ScriptedProfiles()
     profile(gpu, request(sweep=parse_sweep("tokens=256,1000", TOKENS), repeats=1), NoProgress())
     labels = [label for label, _, _ in gpu.asked]
-    assert labels == ["tokens=256"] * 38 + ["tokens=1000"] * 38
+    assert labels == ["tokens=256"] * 44 + ["tokens=1000"] * 44
 
 
 @pytest.mark.parametrize(
@@ -257,8 +266,8 @@ def test_what_recording_adds_is_of_its_own_blocks() -> None:
 def test_an_interrupted_run_says_what_its_whole_blocks_do(blocks: float, whole: int) -> None:
     fused = [(100.0, 103.0, 103.0, 100.0), (100.0, 104.0, 104.0, 100.0), (100.0, 120.0, 120.0, 100.0)]
     outcomes = replayed(request(), {}, {"fused": fused})
-    # In each repeat six alone, then blocks of four: fused is the fourth, the third, ...
-    begins = (6 + 3 * 4, 6 + 6 * 4 + 6 + 2 * 4)
+    # In each repeat seven alone, then blocks of four: fused is the fourth, the third, ...
+    begins = (7 + 3 * 4, 7 + 7 * 4 + 7 + 2 * 4)
     stopped = begins[int(blocks - 0.1)] + round(4 * (blocks - int(blocks - 0.1)))
     (point,) = conclude_of(request(), outcomes[:stopped]).points
     assert point.beyond_ns("fused") == [3.0, 4.0][:whole]
@@ -306,6 +315,17 @@ def test_other_replays_than_were_asked_for_are_of_another_version() -> None:
     outcomes = replayed(request(), {}, {})
     with pytest.raises(UsageError, match="replays of another version: all-to-all for attention"):
         conclude_of(request(), outcomes[1:])
+
+
+def test_a_speedup_beyond_what_hiding_gives_is_told() -> None:
+    times: dict[Implementation, float] = {
+        "attention": 100.0, "serial-direct": 120.0, "fused": 99.0, "fused-received": 104.0,
+    }  # fmt: skip
+    (point,) = conclude_of(request(), steady(request(), times)).points
+    found = point.keys()["against"]["serial-direct"]
+    assert (found["speedup"], found["exceeds_hiding"]) == (pytest.approx(120 / 99), True)
+    assert found["speedup_received"] == pytest.approx(120 / 104)
+    assert not point.exceeds_hiding("serial-direct", "fused-received")
 
 
 def test_there_is_nothing_to_hide_where_serial_takes_no_longer() -> None:

@@ -161,5 +161,5 @@ def test_a_time_that_is_none_is_refused(recording: Path, tmp_path: Path, time_ns
             if name == MEMBER:
                 data = re.sub(rb'"time_ns":[\d.e+]+', b'"time_ns":' + time_ns.encode(), data, count=1)
             new.writestr(name, data)
-    with pytest.raises(UsageError, match=r"cannot be replayed: launch 6: .*time_ns: "):
+    with pytest.raises(UsageError, match=r"cannot be replayed: launch 7: .*time_ns: "):
         list(replayed_device(edited).run(LAUNCHES))

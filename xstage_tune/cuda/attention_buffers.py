@@ -88,6 +88,16 @@ class AttentionBuffers:
         return self._received.address
 
     @property
+    def receipt(self) -> tuple[int, int]:
+        """Where this rank receives its tokens and where they are copied to, both in the GPU's own memory.
+
+        Where its own buffer is on the path, a place of the same size stands for it.
+        """
+        if self._own_is_local:
+            return self._ranks[self._shape.rank].address, self._received.address
+        return self._received.address, self._permuted.address
+
+    @property
     def permuted(self) -> int:
         """Address of what becomes of it, in the GPU's own memory."""
         return self._permuted.address

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cuda.core import Stream
 
@@ -12,10 +12,12 @@ from xstage_tune.base.bf16 import Bits
 from xstage_tune.base.errors import UsageError
 from xstage_tune.base.spans import SpanTable
 from xstage_tune.cuda.attention_buffers import AttentionBuffers
+from xstage_tune.cuda.attention_epochs import Exchange, Receipt
 from xstage_tune.cuda.attention_kernel import AttentionA2A, PreparedLaunch
 from xstage_tune.cuda.attention_shape import AttentionShape, Destinations
 from xstage_tune.cuda.attention_variants import KERNEL, SHARED_BYTES_LIMIT, shared_bytes
 from xstage_tune.cuda.gpu import Gpu
+from xstage_tune.cuda.memory import GpuMemory
 from xstage_tune.cuda.profiles import (
     LAUNCHES_TO_RECORD,
     LEAST_BYTES_PER_S,
@@ -47,9 +49,11 @@ from xstage_tune.families.attention_a2a.timing import (
 from xstage_tune.families.profiled import MOST_SPANS, CheckFigures, sampled_ctas
 from xstage_tune.launches.device import Outcome, Verification
 
-#: What one attention kernel does, each with its own build.
-_ATTENTIONS: tuple[Implementation, ...] = (*RECORDING, *RECORDING.values())
+#: What one attention kernel does.
+_ATTENTIONS: tuple[Implementation, ...] = (*RECORDING, "fused-received", *RECORDING.values())
+_RECEIPT_TIMEOUT_NS = 10_000_000_000
 _RANK = 0
+_WORD_BYTES = 4
 
 
 class CudaAttentions(CudaProfiles):
@@ -88,9 +92,12 @@ class PreparedAttention(PreparedCase[ProfileCase]):
             self._inputs = random_inputs(case.tokens, case.heads, case.head_dim, case.seed)
             self._buffers = AttentionBuffers(gpu, case, self._shape, self._inputs)
             opened.callback(self._buffers.close)
+            self._exchange = Exchange(gpu.device)
+            opened.callback(self._exchange.close)
+            self._words = GpuMemory.zeroed(gpu.device, case.ranks * _WORD_BYTES)
+            opened.callback(self._words.close)
             self._attentions = {
-                one: _Attention(kernel, kernel.prepare(*self._buffers.inputs, self._destinations(one)))
-                for one, kernel in kernels.items()
+                one: _Attention(kernel, self._launch(kernel, one)) for one, kernel in kernels.items()
             }
             self._opened = opened.pop_all()
 
@@ -110,6 +117,7 @@ class PreparedAttention(PreparedCase[ProfileCase]):
             self._wait(implementation, 1)
 
         _, (info,) = self._measure([self._kernel_of(implementation)], "check", run)
+        self._require_finished()
         figures, verification = self._compare(implementation)
         return Outcome(launch, figures, info, verification)
 
@@ -146,11 +154,29 @@ class PreparedAttention(PreparedCase[ProfileCase]):
         opened.callback(kernel.close)
         return kernel
 
-    def _destinations(self, implementation: Implementation) -> Destinations:
-        """Where the kernel of one of :data:`_ATTENTIONS` stores."""
+    def _launch(self, kernel: AttentionA2A, implementation: Implementation) -> PreparedLaunch:
+        """Of the kernel of one of :data:`_ATTENTIONS`, to where it stores."""
+        buffers = self._buffers
         if implementation in STORE_LOCALLY:
-            return Destinations((self._buffers.output,))
-        return self._buffers.destinations
+            return kernel.prepare(*buffers.inputs, Destinations((buffers.output,)))
+        if implementation != "fused-received":
+            return kernel.prepare(*buffers.inputs, buffers.destinations)
+        # The other ranks do not run: what this one signals is what it awaits of all of them.
+        words = tuple(self._words.address + rank * _WORD_BYTES for rank in range(self._shape.ranks))
+        received, output = buffers.receipt
+        launch = kernel.prepare(
+            *buffers.inputs,
+            replace(buffers.destinations, signals=words),
+            exchange=self._exchange,
+            receipt=Receipt(words[0], received, self._shape.buffer_bytes(_RANK)),
+        )
+        launch.output.value = output
+        launch.timeout_ns.value = _RECEIPT_TIMEOUT_NS
+        return launch
+
+    def _require_finished(self) -> None:
+        if (fault := self._exchange.fault()) is not None:
+            raise fault
 
     def _queue(self, implementation: Implementation) -> None:
         """Queue one launch of an implementation."""

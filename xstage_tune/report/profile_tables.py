@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from operator import methodcaller
 
 from rich.console import RenderableType
@@ -51,7 +52,13 @@ _NAMES: dict[Implementation, str] = {
     "serial-copy": "serial, copy engine",
     "serial-permute": "serial, copies and permute",
     "fused": "fused",
+    "fused-received": "fused, signalled and received",
 }
+_RECEIVED: Implementation = "fused-received"
+_RECEIVED_NOTE = (
+    "signalled and received: as a call over a group, with a fence, a signal to every rank, the wait for all, "
+    "and the copy of this rank's tokens; the other ranks signal when this one does"
+)
 _SPANS: tuple[tuple[str, Callable[[SpanFigures], Distribution | None]], ...] = (
     ("Q-loop", lambda figures: figures.q_loop),
     ("wait for a staging slot", lambda figures: figures.staging_wait),
@@ -68,7 +75,12 @@ def profile_report(result: ProfileResult) -> RenderableType:
 def profile_tables(result: ProfileResult) -> tuple[TableData, ...]:
     """Of a sweep a line a value; else every implementation, prediction and span."""
     if result.request.sweep is not None:
-        return _sweep_table(result), _serial_table(result), *_recording_tables(result.points)
+        return (
+            _sweep_table(result),
+            _serial_table(result),
+            *_received_tables(result),
+            *_recording_tables(result.points),
+        )
     return tuple(table for point in result.points for table in point_tables(result, point))
 
 
@@ -95,10 +107,12 @@ def _implementations(result: ProfileResult, point: PointResult) -> TableData:
         number("TFLOP/s", point.flop_per_s, tflop),
         number("beyond T_FA", lambda one: _beyond(point, one)),
         number("H of fused", of_serial(point.hiding_ratio), share),
-        number("fused is faster", of_serial(point.speedup), factor),
+        number("fused is faster", lambda one: _speedup(point, one) if one in SERIAL else ABSENT),
     )
-    timed = (one for one in IMPLEMENTATIONS if point.times_ns(one))
-    return table(_title(result), columns, timed, notes=(*_point_notes(point), *_notes(result)))
+    timed = [one for one in IMPLEMENTATIONS if point.times_ns(one)]
+    notes = [*_point_notes(point), *_exceeding_note([point])]
+    notes += [_RECEIVED_NOTE] if _RECEIVED in timed else []
+    return table(_title(result), columns, timed, notes=(*notes, *_notes(result)))
 
 
 def _predictions(result: ProfileResult, point: PointResult) -> TableData:
@@ -197,12 +211,42 @@ def _serial_table(result: ProfileResult) -> TableData:
     columns: list[Column[PointResult]] = [
         number("tokens", lambda point: _marked(result, point)),
         *(number(f"H, {_serial_name(one)}", methodcaller("hiding_ratio", one), share) for one in SERIAL),
-        *(number(f"over {_serial_name(one)}", methodcaller("speedup", one), factor) for one in SERIAL),
+        *_speedups("fused"),
     ]
     notes = (
         "H: hiding ratio (equation 21), of differences; over: speedup of fused over the serial version, of T",
+        *_exceeding_note(result.points),
     )
     return table("Beside the serial versions", columns, result.points, notes=notes)
+
+
+def _received_tables(result: ProfileResult) -> Iterator[TableData]:
+    """What a call over a group takes, a line a value; none of a run that did not time it."""
+    if not any(point.times_ns(_RECEIVED) for point in result.points):
+        return
+    columns: list[Column[PointResult]] = [
+        number("tokens", lambda point: point.case.tokens),
+        number("T", methodcaller("time_ns", _RECEIVED), duration),
+        number("beyond T_FA", lambda point: _beyond(point, _RECEIVED)),
+        *_speedups(_RECEIVED),
+    ]
+    notes = _RECEIVED_NOTE, *_exceeding_note(result.points, _RECEIVED)
+    yield table("With signals and receipt", columns, result.points, notes=notes)
+
+
+def _speedups(of: Implementation) -> Iterator[Column[PointResult]]:
+    for serial in SERIAL:
+        yield number(f"over {_serial_name(serial)}", partial(_speedup, serial=serial, of=of))
+
+
+def _speedup(point: PointResult, serial: Implementation, of: Implementation = "fused") -> str:
+    shown = factor(point.speedup(serial, of))
+    return f"({shown})" if point.exceeds_hiding(serial, of) else shown
+
+
+def _exceeding_note(points: Sequence[PointResult], of: Implementation = "fused") -> Iterator[str]:
+    if any(point.exceeds_hiding(serial, of) for point in points for serial in SERIAL):
+        yield "in brackets: more than hiding all of the All-to-All gives: clocks differed, it is no result"
 
 
 def _serial_name(one: Implementation) -> str:
@@ -281,9 +325,8 @@ def _notes(result: ProfileResult) -> Iterator[str]:
     fewest, most = min(counts), max(counts)
     made = f"{fewest}" if fewest == most else f"{fewest} to {most}"
     yield {
-        "in-turn": "T: median replay, of each alone; E_res, and beyond T_FA: median of "
-        f"{made} blocks, in which the attention and an implementation take turns every few ms at the same "
-        "clocks, not of the T shown",
+        "with-receipt": _in_turn_note(made),
+        "in-turn": _in_turn_note(made),
         "blocks": "T: median replay, of the attention those around fused; E_res, and beyond T_FA: median of "
         f"{made} blocks, each of the attention, twice the implementation, and the attention",
         "balanced": f"T: median replay; E_res, and beyond T_FA: median of the differences in {made} repeats",
@@ -293,6 +336,13 @@ def _notes(result: ProfileResult) -> Iterator[str]:
     else:
         yield "too few for an interval, which takes six: what lies within the clocks' drift is not known"
     yield from throttled_notes(result.throttled_launches, result.launches)
+
+
+def _in_turn_note(made: str) -> str:
+    return (
+        f"T: median replay, of each alone; E_res, and beyond T_FA: median of {made} blocks, in which the "
+        "attention and an implementation take turns every few ms at the same clocks, not of the T shown"
+    )
 
 
 def _title(result: ProfileResult) -> str:

@@ -10,7 +10,7 @@ from xstage_tune.base.errors import UsageError
 from xstage_tune.families.attention_a2a.timing import RECORDING, SERIAL, Implementation
 
 #: What is compared with the attention alone.
-COMPARED: tuple[Implementation, ...] = (*SERIAL, "fused")
+COMPARED: tuple[Implementation, ...] = (*SERIAL, "fused", "fused-received")
 #: The reference of each recording variant: the same without spans.
 _UNRECORDED = {recording: one for one, recording in RECORDING.items()}
 

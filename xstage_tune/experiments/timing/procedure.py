@@ -31,16 +31,25 @@ def launches(request: ProfileRequest) -> Iterator[AttentionLaunch]:
     """
     order = replay_order(request)
     for value in request.values():
-        yield from case_launches(request.case_at(value), order)
+        yield from case_launches(request.case_at(value), implementations(request), order)
 
 
-def case_launches(case: ProfileCase, order: Sequence[Sequence[Implementation]]) -> Iterator[AttentionLaunch]:
+def implementations(request: ProfileRequest) -> Sequence[Implementation]:
+    """What a request asks for; former kinds of replays had none that is received."""
+    received = request.replays == "with-receipt"
+    return [one for one in IMPLEMENTATIONS if received or one != "fused-received"]
+
+
+def case_launches(
+    case: ProfileCase, checked: Sequence[Implementation], order: Sequence[Sequence[Implementation]]
+) -> Iterator[AttentionLaunch]:
     """The launches of one case.
 
     Args:
+        checked: before anything is timed.
         order: of the replays; each entry of what runs in turn.
     """
-    for implementation in IMPLEMENTATIONS:
+    for implementation in checked:
         yield AttentionLaunch(case, implementation, "check")
     for in_turn in order:
         yield from replays(case, in_turn)
@@ -51,15 +60,17 @@ def case_launches(case: ProfileCase, order: Sequence[Sequence[Implementation]]) 
 def replay_order(request: ProfileRequest) -> Sequence[Sequence[Implementation]]:
     """The replays of a case: each implementation alone, and a block of each that is compared, every repeat.
 
-    Former kinds of replays had only one of the two, in blocks all but the All-to-All.
+    Two former kinds of replays had only one of the two, in blocks all but the All-to-All.
     """
     order: list[Sequence[Implementation]] = []
-    compared = COMPARED if request.replays == "blocks" else (*COMPARED, *RECORDING.values())
+    asked = implementations(request)
+    recorded = () if request.replays == "blocks" else RECORDING.values()
+    compared = [*(one for one in COMPARED if one in asked), *recorded]
     if request.replays == "blocks":
         order += [["all-to-all"] for _ in range(request.repeats)]
     for repeat in range(request.repeats):
         if request.replays != "blocks":
-            order += [[IMPLEMENTATIONS[index]] for index in balanced(len(IMPLEMENTATIONS), repeat)]
+            order += [[asked[index]] for index in balanced(len(asked), repeat)]
         if request.replays != "balanced":
             order += [block(compared[index]) for index in rotated(len(compared), repeat)]
     return order

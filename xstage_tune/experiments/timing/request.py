@@ -11,10 +11,10 @@ from xstage_tune.families.attention_a2a.config import AttentionConfig
 from xstage_tune.families.attention_a2a.timing import ProfileCase, profile_case
 from xstage_tune.families.attention_a2a.workload import AttentionWorkload
 
-#: ``in-turn``: each implementation alone, then in turn with the attention every few milliseconds; each
-#: recording variant with what it records. Of former versions ``blocks``, each between attentions of tenths of
-#: a second, and ``balanced``, each alone.
-Replays = Literal["in-turn", "blocks", "balanced"]
+#: ``with-receipt``: each implementation alone, then in turn with the attention every few milliseconds; each
+#: recording variant with what it records. Of former versions ``in-turn``, the same without the fused one that
+#: is received, ``blocks``, each between attentions of tenths of a second, and ``balanced``, each alone.
+Replays = Literal["with-receipt", "in-turn", "blocks", "balanced"]
 
 
 class ProfileRequest(TimingRequest):
@@ -30,7 +30,7 @@ class ProfileRequest(TimingRequest):
 
     workload: AttentionWorkload
     config: AttentionConfig
-    replays: Replays = "in-turn"
+    replays: Replays = "with-receipt"
 
     @classmethod
     def completed(cls, keys: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -12,7 +12,7 @@ from xstage_tune.experiments.emulation.result import error_pct
 from xstage_tune.experiments.profiling.use import LaunchResult
 from xstage_tune.experiments.timing.comparison import Comparisons, alone_and_compared, within_repeats
 from xstage_tune.experiments.timing.prediction import Prediction
-from xstage_tune.experiments.timing.procedure import replay_order
+from xstage_tune.experiments.timing.procedure import implementations, replay_order
 from xstage_tune.experiments.timing.request import ProfileRequest
 from xstage_tune.families.attention_a2a.check import complaint
 from xstage_tune.families.attention_a2a.timing import (
@@ -64,6 +64,7 @@ class PointResult:
 
     Args:
         value: tokens of the sweep; None without one.
+        asked: what is timed.
         checks, spans: those that were made; an interrupted run has fewer.
         alone: times of replays in ns by implementation; of former runs not of those that ran in blocks.
         comparisons: with its reference, by implementation; one that was never compared may be absent.
@@ -72,6 +73,7 @@ class PointResult:
 
     value: float | None
     case: ProfileCase
+    asked: Sequence[Implementation]
     checks: Mapping[Implementation, tuple[CheckFigures, Verification]]
     alone: Mapping[Implementation, Sequence[float]]
     comparisons: Comparisons
@@ -118,7 +120,7 @@ class PointResult:
     @property
     def is_right(self) -> bool:
         """Whether every implementation's output was found right."""
-        return all(one in self.checks and not complaint(*self.checks[one]) for one in IMPLEMENTATIONS)
+        return all(one in self.checks and not complaint(*self.checks[one]) for one in self.asked)
 
     def sender_residual_ns(self) -> float | None:
         """E_res until the last store is issued, as the sender sees it, of one recorded launch of either."""
@@ -141,10 +143,15 @@ class PointResult:
             attention.hiding_ratio(fused_ns=alone + fused, attention_ns=alone, serial_ns=alone + whole)
         )
 
-    def speedup(self, serial: Implementation) -> float | None:
-        """Time of a serial version over that of the fused one, each at its own clocks."""
-        whole, fused = self.time_ns(serial), self.time_ns("fused")
+    def speedup(self, serial: Implementation, of: Implementation = "fused") -> float | None:
+        """Time of a serial version over that of another one, each at its own clocks."""
+        whole, fused = self.time_ns(serial), self.time_ns(of)
         return whole / fused if whole and fused else None
+
+    def exceeds_hiding(self, serial: Implementation, of: Implementation = "fused") -> bool:
+        """Whether the speedup is more than hiding all but the attention gives: then clocks differed."""
+        speedup, hidden = self.speedup(serial, of), self.speedup(serial, "attention")
+        return speedup is not None and hidden is not None and speedup > hidden
 
     def ideal_speedup(self) -> float | None:
         """Fused over serial if all of the All-to-All were hidden: 1 + T_A2A / T_FA."""
@@ -218,7 +225,12 @@ class PointResult:
             "sender_residual_ns": self.sender_residual_ns(),
             "ideal_speedup": self.ideal_speedup(),
             "against": {
-                serial: {"hiding_ratio": self.hiding_ratio(serial), "speedup": self.speedup(serial)}
+                serial: {
+                    "hiding_ratio": self.hiding_ratio(serial),
+                    "speedup": self.speedup(serial),
+                    "speedup_received": self.speedup(serial, "fused-received"),
+                    "exceeds_hiding": self.exceeds_hiding(serial),
+                }
                 for serial in SERIAL
                 if self.times_ns(serial)
             },
@@ -404,4 +416,4 @@ def _point(
     alone, comparisons = alone_and_compared(replay_order(request), replays)
     if request.replays == "balanced":
         comparisons = within_repeats(alone)
-    return PointResult(value, case, checks, alone, comparisons, spans, prediction)
+    return PointResult(value, case, implementations(request), checks, alone, comparisons, spans, prediction)

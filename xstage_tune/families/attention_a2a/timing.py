@@ -32,8 +32,9 @@ from xstage_tune.launches.device import LaunchKind, Outcome
 #: ``attention``: the fused kernel with one local destination, T_FA. ``all-to-all``: the direct stores alone.
 #: ``serial-direct``, ``serial-copy``, ``serial-permute``: the attention, then the All-to-All by direct stores
 #: of all SMs, by the copy engine, or by contiguous copies and a permute. ``fused``: the attention whose
-#: output tiles leave as remote stores. ``attention-recording``, ``fused-recording``: those two, built
-#: to record spans.
+#: output tiles leave as remote stores. ``fused-received``: the same as a call over a group runs it, until all
+#: ranks have signalled and this rank's tokens are copied to the caller. ``attention-recording``,
+#: ``fused-recording``: attention and fused, built to record spans.
 Implementation = Literal[
     "attention",
     "all-to-all",
@@ -41,12 +42,19 @@ Implementation = Literal[
     "serial-copy",
     "serial-permute",
     "fused",
+    "fused-received",
     "attention-recording",
     "fused-recording",
 ]
 SERIAL: tuple[Implementation, ...] = ("serial-direct", "serial-copy", "serial-permute")
 #: Those that leave spans off.
-IMPLEMENTATIONS: tuple[Implementation, ...] = ("attention", "all-to-all", *SERIAL, "fused")
+IMPLEMENTATIONS: tuple[Implementation, ...] = (
+    "attention",
+    "all-to-all",
+    *SERIAL,
+    "fused",
+    "fused-received",
+)
 #: The recording variant of each implementation that has one.
 RECORDING: Mapping[Implementation, Implementation] = {
     "attention": "attention-recording",
