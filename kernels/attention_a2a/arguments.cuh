@@ -70,6 +70,7 @@ struct AttentionArguments {
     Exchange* exchange;             // null: no completion, and always the first buffer of a rank
     LaneRecord* lanes;              // [CTAs, consumers that finish rows], of a recording variant
     SpanRecord* spans;              // as lanes, of each span_capacity
+    float* lse;                     // [heads, tokens], of a variant that writes it
     u64 epoch_bytes;                // from a rank's even buffer to its odd one
     Receipt receipt;                // by the CTAs behind those that compute
     u32 tokens;                     // M, of the queries
@@ -84,8 +85,8 @@ struct AttentionArguments {
     u32 token_bytes;   // from token to token in a rank's buffer: all heads
     float scale_log2;  // softmax scale times log2(e)
     u32 span_capacity;
-    u32 padding;
+    u32 padding[15];
 };
-static_assert(sizeof(AttentionArguments) == 1664);
+static_assert(sizeof(AttentionArguments) == 1728);
 
 }  // namespace xstage

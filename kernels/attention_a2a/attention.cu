@@ -16,6 +16,23 @@
 
 namespace xstage {
 
+// Of the rows that a consumer finishes, of this rank's heads: for who merges outputs over other keys. Written also by a
+// launch that may not store.
+__device__ __forceinline__ void write_lse(const AttentionArguments& arguments, Tile tile, u32 consumer,
+                                          const OnlineSoftmax& softmax) {
+    const u32 lane = threadIdx.x % kWarpThreads;
+    const u32 row_of_consumer = threadIdx.x % kWarpgroupThreads / kWarpThreads * 16 + lane / 4;
+#pragma unroll
+    for (u32 row = 0; row < 2; ++row) {
+        const u32 token = tile.block * kBlockM + consumer * kWarpgroupRows + row_of_consumer + 8 * row;
+        const float log_sum = softmax.log_sum(row);
+        if (lane % 4 == 0 && token < arguments.tokens) {
+            arguments.lse[static_cast<u64>(tile.head) * arguments.tokens + token] = log_sum;
+        }
+    }
+    __syncwarp();  // behind each lane's own branch
+}
+
 __device__ __forceinline__ void consume(const AttentionArguments& arguments, const TileGrid& grid, Pipeline& pipeline,
                                         char* shared, u32 consumer) {
     TileSpans spans(shared, consumer, arguments);
@@ -35,6 +52,9 @@ __device__ __forceinline__ void consume(const AttentionArguments& arguments, con
         OnlineSoftmax softmax(arguments.scale_log2);
         q_loop.run(output, softmax);
         if (partials.merge(output, softmax, index, tiles)) {
+            if (kWriteLse) {
+                write_lse(arguments, tile, consumer, softmax);
+            }
             softmax.normalise(output);
             writer.write(arguments, grid.rows_per_rank(), tile, index, output, spans);
         }

@@ -10,6 +10,7 @@
 //   STORE_FLAVOUR    0 16-byte stores: of the consumers, all at once, or out of a buffer of its own by a storer warp,
 //                    spread over the next Q-loop; 1 tensor copies out of the staging buffer
 //   RECORD_SPANS     1 records the spans of every tile
+//   WRITE_LSE        1 also writes every row's log-sum-exp
 //   SHARED_BYTES     what the host reserves of shared memory, which must be what is used here
 //   OMIT_SIGNAL      0; 1 makes a wrong kernel, on which the check of the completion is tested
 //
@@ -30,6 +31,7 @@ constexpr u32 kBlockN = BLOCK_N;
 constexpr u32 kKvStages = KV_STAGES;
 constexpr u32 kKvSplits = KV_SPLITS;
 constexpr bool kRecordSpans = RECORD_SPANS;
+constexpr bool kWriteLse = WRITE_LSE;
 
 enum class Staging { alias_query, alias_value, dedicated };
 constexpr Staging kStaging = OUTPUT_STAGING == 0   ? Staging::alias_query

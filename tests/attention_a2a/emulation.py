@@ -80,11 +80,12 @@ class EmulatedKernel:
         head_dim: int,
         *,
         record_spans: bool = False,
+        write_lse: bool = False,
         options: tuple[str, ...] = (),
     ) -> None:
         self.config = config
         self.head_dim = head_dim
-        defines = attention_variant(config, head_dim, record_spans=record_spans).defines
+        defines = attention_variant(config, head_dim, record_spans=record_spans, write_lse=write_lse).defines
         macros = (f"-D{name}={value}" for name, value in defines.items())
         library = host_library(_HERE / "emulator/attention.cpp", *EMULATOR_OPTIONS, *options, *macros)
         self._run = library.run_attention

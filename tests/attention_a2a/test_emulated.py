@@ -92,7 +92,10 @@ def test_epochs_take_turns_at_two_buffers(kernel: EmulatedKernel, monkeypatch: p
     assert (int(run.exchange["epoch"][0]), int(run.exchange["arrived"][0])) == (2, 0)
 
 
-def test_old_tiles_keep_their_weight_while_the_largest_score_stands(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("block_n", [64, 144])
+def test_old_tiles_keep_their_weight_while_the_largest_score_stands(
+    block_n: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """All scores are one large number: 1 and -1 cancel, also where subtractions are fused with products."""
     fused = (
         "-fexpensive-optimizations",
@@ -100,7 +103,7 @@ def test_old_tiles_keep_their_weight_while_the_largest_score_stands(monkeypatch:
         *(["-mfma"] if platform.machine() == "x86_64" else []),
     )
     shape = AttentionShape(2, 1, 64, kv_tokens=1280)
-    run = EmulatedRun(EmulatedKernel(config(block_n=64), 64, options=fused), shape, monkeypatch, teams=1)
+    run = EmulatedRun(EmulatedKernel(config(block_n=block_n), 64, options=fused), shape, monkeypatch, teams=1)
     signs = np.where(np.arange(1280) < 640, -1, 1)[:, None, None] * np.ones((1, 1, 64))
     run.give(
         *(
@@ -110,6 +113,19 @@ def test_old_tiles_keep_their_weight_while_the_largest_score_stands(monkeypatch:
     )
     run.launch(0)
     assert np.abs(float32(run.gathered(0))).max() < 1e-6
+
+
+@pytest.mark.parametrize("variant", [config(block_n=64), SPLIT], ids=["whole", "KV split"])
+def test_log_sums_of_every_row(variant: AttentionConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    shape = AttentionShape(150, 2, 64, ranks=2, rank=1, kv_tokens=170)
+    run = EmulatedRun(EmulatedKernel(variant, 64, write_lse=True), shape, monkeypatch)
+    found = np.full((2, 150), np.nan, np.float32)
+    run.arguments["lse"] = found.ctypes.data
+    run.launch(0)
+    q, k = (float32(bits).astype(np.float64).transpose(1, 0, 2) for bits in (run.q, run.k))
+    scores = q @ k.transpose(0, 2, 1) * 64**-0.5
+    assert np.abs(found - np.log(np.exp(scores).sum(axis=2))).max() < 1e-4
+    assert np.linalg.norm(float32(run.gathered(0)) - attention(run.q, run.k, run.v)) < 1
 
 
 @pytest.mark.parametrize("ranks", [1, 4], ids=["whole tiles", "straddling tiles"])

@@ -124,6 +124,25 @@ def test_views_of_one_tensor_and_keys_of_another_length() -> None:
         assert relative_error(out, reference(q, k, v)) <= TOLERANCE
 
 
+def test_log_sums_merge_outputs_over_two_parts_of_the_keys(ranks: Any) -> None:
+    import torch
+
+    inputs = [inputs_of(rank, 0) for rank in range(RANKS)]
+    alone = torch.empty((2, HEADS, TOKENS), device="cuda")
+    parts = (slice(0, 200), slice(200, None))
+    outputs = [torch.empty((TOKENS, HEADS, HEAD_DIM), device="cuda").bfloat16() for _ in parts]
+    q, k, v = inputs[0]
+    for part, output, lse in zip(parts, outputs, alone, strict=True):
+        attention_a2a(q, k[part], v[part], [output.data_ptr()], lse=lse)
+    weights = torch.softmax(alone, 0).transpose(1, 2)[..., None]
+    merged = sum(weight * output.float() for weight, output in zip(weights, outputs, strict=True))
+    assert relative_error(merged, reference(q, k, v)) <= TOLERANCE
+    lses = torch.zeros((RANKS, HEADS, TOKENS), device="cuda")
+    ranks.together(lambda rank, group: attention_a2a(*inputs[rank], group, lse=lses[rank]))
+    torch.cuda.synchronize()
+    assert float((lses[0] - torch.logsumexp(alone, 0)).abs().max()) < 1e-4
+
+
 def test_heads_that_the_ranks_do_not_divide(ranks: Any) -> None:
     """Three: two on the first rank, one on the second."""
     import torch

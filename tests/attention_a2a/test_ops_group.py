@@ -76,8 +76,24 @@ def test_a_result_goes_where_the_caller_wants_it(ranks: Ranks) -> None:
         return attend(random_input(SIZE, rank), group, out=out) is out and bool((out == plain).all())
 
     assert ranks.run(program) == [True] * RANKS
+    lse = random_input((10, 2), 0)
+    for error in ranks.run(lambda rank, group: attend(random_input(SIZE, rank), group, lse=lse)):
+        assert isinstance(error, UsageError)
+        assert error.message.startswith("lse is torch.bfloat16 [10, 2] on ")
     with pytest.raises(UsageError, match=r"out is torch\.bfloat16"):
         attend(random_input(SIZE, 0), ranks.groups[0], out=random_input((1, 2, 64), 0))
+
+
+def test_tensors_at_one_place_are_told_apart(ranks: Ranks) -> None:
+    def program(rank: int, group: ThreadGroup) -> list[tuple[int, ...]]:
+        q = random_input(SIZE, rank)
+        shapes = [attend(q[:tokens], group).shape for tokens in (10, 7, 10, 7)]
+        q.requires_grad = True
+        with pytest.raises(UsageError, match="requires a gradient"):
+            attend(q, group)
+        return shapes
+
+    assert ranks.run(program)[0] == [(4, 6, 64), (3, 6, 64)] * 2
 
 
 def test_all_shapes_share_buffers_which_grow(ranks: Ranks) -> None:

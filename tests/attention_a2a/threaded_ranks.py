@@ -149,7 +149,8 @@ class Ranks:
             outcomes[:] = group.gather(value)
 
         torch: Any = ModuleType("torch")
-        torch.uint8, torch.bfloat16, torch.device = np.uint8, FakeInput.dtype, FakeDevice
+        torch.uint8, torch.bfloat16, torch.float32 = np.uint8, FakeInput.dtype, np.float32
+        torch.device = FakeDevice
         torch.distributed = SimpleNamespace(all_gather_object=all_gather_object)
         torch.compiler = SimpleNamespace(is_compiling=lambda: False)
         torch.is_grad_enabled = lambda: self.grad_enabled

@@ -36,6 +36,7 @@ ATTENTION_ARGUMENTS = np.dtype(
         ("exchange", "<u8"),
         ("lanes", "<u8"),
         ("spans", "<u8"),
+        ("lse", "<u8"),
         ("epoch_bytes", "<u8"),
         ("receipt", RECEIPT),
         ("tokens", "<u4"),
@@ -50,7 +51,7 @@ ATTENTION_ARGUMENTS = np.dtype(
         ("token_bytes", "<u4"),
         ("scale_log2", "<f4"),
         ("span_capacity", "<u4"),
-        ("padding", "<u4"),
+        ("padding", "<u4", (15,)),
     ]
 )
 EXCHANGE = np.dtype(

@@ -50,6 +50,7 @@ class PreparedLaunch:
         exchange: None for destinations without signals.
         numbers: of calls that do not overlap; None where launches may.
         call: this launch's place for such a number.
+        lse: its place for where log-sum-exps go, of a variant that writes them.
         output, timeout_ns: its places for where this rank's tokens are received, and for how long senders are
             awaited; behind that the output becomes NaNs and the exchange has a fault.
     """
@@ -58,6 +59,7 @@ class PreparedLaunch:
     exchange: Exchange | None
     numbers: Iterator[int] | None
     call: ctypes.c_uint32
+    lse: ctypes.c_uint64
     output: ctypes.c_uint64
     timeout_ns: ctypes.c_uint64
 
@@ -78,6 +80,8 @@ class AttentionA2A:
         softmax_scale: by default ``head_dim ** -0.5``.
         record_spans: build the variant that records, for every tile and consumer warpgroup, the Q-loop, the
             wait for a staging slot and the issue of its stores.
+        write_lse: build the variant that also writes, of every row of this rank's heads, the natural
+            logarithm of the sum of exponentials of its scaled scores.
         omit_signal: for a test of the completion's check: a kernel that signals nothing.
 
     Raises:
@@ -94,6 +98,7 @@ class AttentionA2A:
         *,
         softmax_scale: float | None = None,
         record_spans: bool = False,
+        write_lse: bool = False,
         omit_signal: bool = False,
     ) -> None:
         require_hopper(device, "attention")
@@ -105,7 +110,7 @@ class AttentionA2A:
         self.config = config
         self._scale_log2 = scale * log2(e)
         variant = attention_variant(
-            config, shape.head_dim, record_spans=record_spans, omit_signal=omit_signal
+            config, shape.head_dim, record_spans=record_spans, write_lse=write_lse, omit_signal=omit_signal
         )
         self.compiled = compile_fused(variant)
         require_usable(self.compiled, config)
@@ -170,13 +175,18 @@ class AttentionA2A:
         launch = Launch(self._kernel, grid, threads(self.config), self._shared_bytes, arguments)
         held = int(arguments.ctypes.data)
         in_receipt = _offset(arguments.dtype, "receipt")
+
+        def address(offset: int) -> ctypes.c_uint64:
+            return ctypes.c_uint64.from_address(held + offset)
+
         return PreparedLaunch(
             launch,
             exchange,
             exchange.numbers if exchange is not None and complete else None,
             ctypes.c_uint32.from_address(held + _offset(arguments.dtype, "call")),
-            ctypes.c_uint64.from_address(held + in_receipt + _offset(RECEIPT, "output")),
-            ctypes.c_uint64.from_address(held + in_receipt + _offset(RECEIPT, "timeout_ns")),
+            address(_offset(arguments.dtype, "lse")),
+            address(in_receipt + _offset(RECEIPT, "output")),
+            address(in_receipt + _offset(RECEIPT, "timeout_ns")),
         )
 
     def launch(self, prepared: PreparedLaunch, stream: Stream) -> None:

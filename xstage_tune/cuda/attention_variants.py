@@ -39,7 +39,12 @@ EPOCHS = KernelVariant("attention_a2a/epochs.cu", ("signal_epoch", "receive_epoc
 
 
 def attention_variant(
-    config: AttentionConfig, head_dim: int, *, record_spans: bool = False, omit_signal: bool = False
+    config: AttentionConfig,
+    head_dim: int,
+    *,
+    record_spans: bool = False,
+    write_lse: bool = False,
+    omit_signal: bool = False,
 ) -> KernelVariant:
     """The kernel of a config. The tile order is an argument of its launches, so it makes no difference here.
 
@@ -60,6 +65,7 @@ def attention_variant(
             "OUTPUT_STAGING": _STAGING_MACRO[config.output_staging],
             "STORE_FLAVOUR": _FLAVOUR_MACRO[config.store_flavour],
             "RECORD_SPANS": int(record_spans),
+            "WRITE_LSE": int(write_lse),
             "SHARED_BYTES": shared,
             "OMIT_SIGNAL": int(omit_signal),
         },

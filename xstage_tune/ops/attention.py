@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from xstage_tune.base.errors import UsageError
 from xstage_tune.families.attention_a2a.config import AttentionConfig
 from xstage_tune.ops.collective import ProcessGroup
 from xstage_tune.ops.eager import attend
@@ -28,6 +29,7 @@ def attention_a2a(
     complete: bool = True,
     timeout_s: float = 300.0,
     out: Any = None,
+    lse: Any = None,
 ) -> Any:
     """Attend with this rank's heads to all tokens, and store every token's rows to the rank that owns it.
 
@@ -66,6 +68,10 @@ def attention_a2a(
         timeout_s: of a group, how long the GPU waits for other ranks. Where the time runs out the result is
             NaNs, nothing is stored or signalled from then on, and the next call outside of a capture reports
             it, as does :func:`~xstage_tune.ops.group.check_group`.
+        lse: where the log-sum-exp of every row goes: the natural logarithm of the sum over keys of exp(scaled
+            score), with which outputs over parts of the keys are merged. Of this rank's heads and all tokens,
+            contiguous ``[local heads, tokens]`` fp32: the ranks exchange no lse. A kernel of its own writes
+            it; of a group all ranks give one, or none.
         out: of a group, where the result goes: contiguous, else as what is returned.
 
     Returns:
@@ -81,8 +87,10 @@ def attention_a2a(
     """
     torch: Any = sys.modules.get("torch")
     if torch is not None and torch.compiler.is_compiling():
+        if lse is not None:
+            raise UsageError("an lse in a compiled program", "call attention_a2a outside of torch.compile")
         return _traced(torch, q, k, v, destination, config, heads, softmax_scale, timeout_s, out)
-    return attend(q, k, v, destination, config, rank, heads, softmax_scale, complete, timeout_s, out)
+    return attend(q, k, v, destination, config, rank, heads, softmax_scale, complete, timeout_s, out, lse)
 
 
 def _traced(

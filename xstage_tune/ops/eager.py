@@ -11,7 +11,7 @@ from xstage_tune.base.errors import UsageError
 from xstage_tune.families.attention_a2a.config import AttentionConfig
 from xstage_tune.ops.collective import ProcessGroup
 from xstage_tune.ops.group import group_call
-from xstage_tune.ops.launching import CALLS, Call, Ordered, checked_timeout
+from xstage_tune.ops.launching import CALLS, Call, Key, Ordered, checked_timeout
 from xstage_tune.ops.runtime import current_gpu, import_torch, kernel_for
 from xstage_tune.ops.tensors import InputLayout, Tensor, input_layout, no_gradient
 
@@ -33,35 +33,46 @@ def attend(
     complete: bool,
     timeout_s: float,
     out: Any,
+    lse: Any = None,
 ) -> Any:
     """:func:`~xstage_tune.ops.attention.attention_a2a` outside of a compiler."""
-    torch: Any = sys.modules.get("torch")
-    key: tuple[object, ...] = ()
-    if torch is not None:
-        if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
-            raise no_gradient("attention")
-        if type(destination) is list:
-            destination = tuple(destination)
-        key = (
-            destination, id(config), rank, heads, softmax_scale, complete, q.device, q.shape, q.stride(),
-            k.shape, k.stride(), v.shape, v.stride(), q.dtype, k.dtype, v.dtype, k.device, v.device,
-        )  # fmt: skip
-        try:
-            of_config, call = CALLS.get(key, _NONE)
-        except TypeError:  # a destination of a kind that is told apart below
-            call = None
-        if call is not None and of_config is config:
-            return call.queue(q, k, v, timeout_s, out)
+    if type(destination) is list:
+        destination = tuple(destination)
+    key: Key = (
+        destination, id(config), rank, heads, softmax_scale, complete, lse is None,
+        q.data_ptr(), k.data_ptr(), v.data_ptr(),
+    )  # fmt: skip
+    try:
+        calls = CALLS.ready.get(key, ())
+    except TypeError:  # addresses in what is no part of a key, or nothing that can be a destination
+        addresses = _of_addresses(destination)
+        return attend(q, k, v, addresses, config, rank, heads, softmax_scale, complete, timeout_s, out, lse)
+    for ready in calls:
+        if ready.fits(q, k, v):
+            return ready.queue(timeout_s, out, lse)
+    _require_no_gradient(q, k, v)
     layout = input_layout(q, k, v)
     shape, of_group = _checked(layout, destination, rank, heads, complete)
     checked_timeout(timeout_s)
     with import_torch().cuda.device(q.device):
-        if isinstance(of_group, ProcessGroup):
-            call = group_call(of_group, shape, layout.strides, config, softmax_scale)
-        else:
-            call = _address_call(shape, layout, of_group, config, softmax_scale, complete)
-        CALLS.keep(key, config, call)
-        return call.queue(q, k, v, timeout_s, out)
+        kind = (*key[:-3], q.device, layout)
+        if (call := CALLS.kinds.get(kind)) is None:
+            if isinstance(of_group, ProcessGroup):
+                call = group_call(of_group, shape, layout.strides, config, softmax_scale, lse is not None)
+            else:
+                call = _address_call(
+                    shape, layout, of_group, config, softmax_scale, complete, write_lse=lse is not None
+                )
+            CALLS.keep_kind(kind, call)
+        ready = call.on(q, k, v)
+        CALLS.keep_ready(key, ready)
+        return ready.queue(timeout_s, out, lse)
+
+
+def _require_no_gradient(q: Tensor, k: Tensor, v: Tensor) -> None:
+    torch: Any = sys.modules.get("torch")
+    if torch is not None and torch.is_grad_enabled() and any(one.requires_grad for one in (q, k, v)):
+        raise no_gradient("attention")
 
 
 def _checked(
@@ -92,9 +103,11 @@ def _address_call(
     config: AttentionConfig | None,
     softmax_scale: float | None,
     complete: bool,
+    *,
+    write_lse: bool,
 ) -> Call:
     device = import_torch().cuda.current_device()
-    kernel = kernel_for(device, shape, config, softmax_scale)
+    kernel = kernel_for(device, shape, config, softmax_scale, write_lse)
     ordered = _ordered(destination) if destination.signals else None
     exchange = None if ordered is None else ordered.exchange
 
@@ -103,7 +116,8 @@ def _address_call(
             *places, destination, strides=layout.strides, exchange=exchange, complete=complete
         )
 
-    return Call(device, prepare, ordered)
+    lse = (shape.heads, shape.tokens) if write_lse else None
+    return Call(device, config, prepare, ordered, lse=lse)
 
 
 def _ordered(destination: Destinations) -> Ordered[Exchange]:
@@ -127,7 +141,7 @@ def _check_group_arguments(group: ProcessGroup, rank: int | None, complete: bool
         )
 
 
-def _of_addresses(addresses: Sequence[int]) -> Destinations:
+def _of_addresses(addresses: object) -> Destinations:
     from xstage_tune.cuda.attention_shape import Destinations
 
     if not isinstance(addresses, Sequence):
@@ -138,5 +152,4 @@ def _of_addresses(addresses: Sequence[int]) -> Destinations:
     return Destinations(tuple(addresses))
 
 
-_NONE = (None, None)
 _EXCHANGES: WeakKeyDictionary[Destinations, Ordered[Exchange]] = WeakKeyDictionary()

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from xstage_tune.cuda.attention_shape import AttentionShape
 
 _GRANULE_BYTES = 256
-_DISAGREE = "call attention_a2a with equal shapes, config and softmax scale on all ranks"
+_DISAGREE = (
+    "call attention_a2a with equal shapes, config and softmax scale on all ranks, and lse on all or none"
+)
 #: A pool that is too small makes place for one at least so many times as large, so that all that graphs hold
 #: is at most twice the last.
 _GROWTH = 2
@@ -32,6 +34,7 @@ def group_call(
     strides: InputStrides,
     config: AttentionConfig | None,
     softmax_scale: float | None,
+    write_lse: bool,
 ) -> Call:
     """Calls of this kind over the group, on torch's current GPU, ready to be queued.
 
@@ -44,7 +47,7 @@ def group_call(
     """
     device = import_torch().cuda.current_device()
     attention = _GROUPS.setdefault(group, GroupAttention(group, device))
-    return attention.call(shape, strides, config, softmax_scale)
+    return attention.call(shape, strides, config, softmax_scale, write_lse)
 
 
 def check_group(group: ProcessGroup) -> None:
@@ -120,6 +123,7 @@ class GroupAttention:
         strides: InputStrides,
         config: AttentionConfig | None,
         softmax_scale: float | None,
+        write_lse: bool,
     ) -> Call:
         """See :func:`group_call`."""
         from xstage_tune.cuda.attention_epochs import Receipt
@@ -131,8 +135,8 @@ class GroupAttention:
                 f"cuda:{self._device}",
                 "use one GPU a rank",
             )
-        pool = self._pool_for(shape, config, softmax_scale)
-        kernel = kernel_for(self._device, shape, config, softmax_scale)
+        pool = self._pool_for(shape, config, softmax_scale, write_lse)
+        kernel = kernel_for(self._device, shape, config, softmax_scale, write_lse)
         exchange, buffers = pool.ordered.exchange, pool.buffers
         receipt = Receipt(buffers.words, buffers.address, shape.buffer_bytes(shape.rank))
 
@@ -142,7 +146,8 @@ class GroupAttention:
             )
 
         size = (shape.rows_of(shape.rank), shape.all_heads, shape.head_dim)
-        return Call(self._device, prepare, pool.ordered, size)
+        lse = (shape.heads, shape.tokens) if write_lse else None
+        return Call(self._device, config, prepare, pool.ordered, size, lse)
 
     def check(self) -> None:
         """Wait for the GPU.
@@ -168,10 +173,14 @@ class GroupAttention:
         return [*self._held, *([] if self._pool is None else [self._pool])]
 
     def _pool_for(
-        self, shape: AttentionShape, config: AttentionConfig | None, softmax_scale: float | None
+        self,
+        shape: AttentionShape,
+        config: AttentionConfig | None,
+        softmax_scale: float | None,
+        write_lse: bool,
     ) -> _Pool:
         """The pool, agreed on and large enough. All ranks come here with equal arguments, but their rank."""
-        key = (shape, config, softmax_scale)
+        key = (shape, config, softmax_scale, write_lse)
         needed = -(-shape.buffer_bytes(0) // _GRANULE_BYTES) * _GRANULE_BYTES
         pool = self._pool
         if key in self._agreed and pool is not None and pool.buffers.buffer_bytes >= needed:
@@ -182,7 +191,7 @@ class GroupAttention:
                 "call attention_a2a once on every rank before the capture",
             )
         # A rank without a kernel keeps all from allocating, and so does one with another shape.
-        offers = collectively(self._group, lambda: self._take_part(shape, config, softmax_scale))
+        offers = collectively(self._group, lambda: self._take_part(*key))
         check_offers(offers, shape.rank, _DISAGREE)
         if pool is None or pool.buffers.buffer_bytes < needed:
             self._pool = pool = self._grown(pool, needed)
@@ -206,10 +215,14 @@ class GroupAttention:
             pool.close()
 
     def _take_part(
-        self, shape: AttentionShape, config: AttentionConfig | None, softmax_scale: float | None
+        self,
+        shape: AttentionShape,
+        config: AttentionConfig | None,
+        softmax_scale: float | None,
+        write_lse: bool,
     ) -> Offer:
         """Build this rank's kernel; what the others are told of it."""
-        kernel_for(self._device, shape, config, softmax_scale)
+        kernel_for(self._device, shape, config, softmax_scale, write_lse)
         agreed = {
             "tokens": shape.tokens,
             "KV tokens": shape.keys,
@@ -217,6 +230,7 @@ class GroupAttention:
             "head_dim": shape.head_dim,
             "config": "the default" if config is None else config.label,
             "softmax scale": softmax_scale,
+            "lse": "written" if write_lse else "none",
             "buffer bytes": 0 if self._pool is None else self._pool.buffers.buffer_bytes,
         }
         return Offer(agreed, gpu_identity(self._device))

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
-from contextlib import suppress
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from xstage_tune.base.errors import DeviceError, UsageError
 from xstage_tune.model.checks import NS_PER_S
-from xstage_tune.ops.runtime import import_torch, torch_calls
+from xstage_tune.ops.runtime import import_torch, tensors_like, torch_calls
 from xstage_tune.ops.tensors import Tensor
 
 if TYPE_CHECKING:
@@ -19,10 +18,15 @@ if TYPE_CHECKING:
 
 #: Places of q, k and v whose launches are kept, of each kind of call: an allocator gives few in turn.
 _MOST_PLACES = 64
-_MOST_CALLS = 1024
+_MOST_KINDS = 1024
+#: Addresses for which calls are found at once, and layouts of tensors at each of them.
+_MOST_READY = 4096
+_MOST_LAYOUTS = 4
+_OUT_ALIGNMENT, _LSE_ALIGNMENT = 16, 4
 _LONGEST_TIMEOUT_S = 86_400.0
 
 Places = tuple[int, int, int]
+Key = tuple[object, ...]
 
 
 class Faulting(Protocol):
@@ -80,52 +84,101 @@ class Call:
 
     Args:
         device: number of the GPU, which is current.
+        config: kept as long as this is.
         prepare: a launch on tensors at three addresses.
         ordered: the exchange of its destinations; None without one.
         size: of this rank's tokens, which calls receive: ``[rows, heads, head_dim]``; None to receive none.
+        lse: size of the log-sum-exps that calls write, ``[local heads, tokens]``; None to write none.
     """
 
     def __init__(
         self,
         device: int,
+        config: object,
         prepare: Callable[[Places], PreparedLaunch],
         ordered: Ordered[Any] | None = None,
         size: tuple[int, int, int] | None = None,
+        lse: tuple[int, int] | None = None,
     ) -> None:
-        torch = import_torch()
-        self._device = device
+        self.device = device
+        self.ordered = ordered
+        self.size, self.lse = size, lse
+        self._config = config
         self._prepare = prepare
-        self._ordered = ordered
-        self._size = size
-        self._strides = (0, 0, 1) if size is None else (size[1] * size[2], size[2], 1)
         self._launches: dict[Places, PreparedLaunch] = {}
+
+    def on(self, q: Tensor, k: Tensor, v: Tensor) -> CallOnTensors:
+        """Calls on tensors where these are.
+
+        Raises:
+            UsageError: an address is misaligned.
+        """
+        places = q.data_ptr(), k.data_ptr(), v.data_ptr()
+        if (launch := self._launches.get(places)) is None:
+            launch = self._prepare(places)
+            if len(self._launches) >= _MOST_PLACES:
+                self._launches.clear()
+            self._launches[places] = launch
+        return CallOnTensors(self, launch, tensors_like(q, k, v))
+
+
+class CallOnTensors:
+    """Calls on tensors that are where others were; a call costs what is done here.
+
+    Args:
+        kind: of which they are.
+        launch: on tensors at these addresses.
+        fits: whether three tensors, which are there, have all else that the call depends on.
+    """
+
+    __slots__ = (
+        "_bf16", "_capturing", "_current_device", "_current_stream", "_device", "_empty", "_fits_out",
+        "_fp32", "_kind", "_launch", "_on_gpu", "_ordered", "_size", "_strides", "_timeout_ns", "_timeout_s",
+        "fits",
+    )  # fmt: skip
+
+    def __init__(self, kind: Call, launch: PreparedLaunch, fits: Callable[..., bool]) -> None:
+        torch = import_torch()
+        self.fits = fits
+        self._kind = kind  # keeps the config
+        self._launch = launch
+        self._device, self._ordered, self._size = kind.device, kind.ordered, kind.size
+        self._strides = (0, 0, 1) if kind.size is None else (kind.size[1] * kind.size[2], kind.size[2], 1)
+        # Whether a tensor is as the last one that was found to fit as output.
+        self._fits_out: Callable[..., bool] = lambda _: False
         self._timeout_s, self._timeout_ns = 0.0, 0
-        self._bf16 = torch.bfloat16
+        self._bf16, self._fp32 = torch.bfloat16, torch.float32
         self._on_gpu = torch.cuda.device
         self._empty, self._current_device, self._current_stream, self._capturing = torch_calls()
 
-    def queue(self, q: Tensor, k: Tensor, v: Tensor, timeout_s: float, out: Any) -> Any:
+    def queue(self, timeout_s: float, out: Any, lse: Any) -> Any:
         """Queue a call on torch's current stream; what it returns is complete behind it there.
 
         Raises:
-            UsageError: an address is misaligned, ``out`` does not fit, or the timeout is no time.
+            UsageError: ``out`` or ``lse`` does not fit, or the timeout is no time.
             DeviceError: an earlier call had a fault.
         """
         if self._current_device() != self._device:
             with self._on_gpu(self._device):
-                return self.queue(q, k, v, timeout_s, out)
-        places = q.data_ptr(), k.data_ptr(), v.data_ptr()
-        launch = self._launches.get(places) or self._remember(places)
+                return self.queue(timeout_s, out, lse)
+        launch, ordered = self._launch, self._ordered
+        if lse is not None:
+            self._require("lse", lse, self._kind.lse, self._fp32, _LSE_ALIGNMENT)
         stream = self._current_stream(self._device)
-        ordered = self._ordered
         if ordered is None:
+            if lse is not None:
+                launch.lse.value = lse.data_ptr()
             launch.queue(stream)
             return None
         if timeout_s != self._timeout_s:
             self._timeout_s = checked_timeout(timeout_s)
             self._timeout_ns = round(timeout_s * NS_PER_S)
         if self._size is not None:
-            out = self._empty(self._size, self._strides, self._bf16) if out is None else self._checked(out)
+            if out is None:
+                out = self._empty(self._size, self._strides, self._bf16)
+            elif not self._fits_out(out) or out.data_ptr() % _OUT_ALIGNMENT:
+                self._require("out", out, self._size, self._bf16, _OUT_ALIGNMENT)
+                self._fits_out = tensors_like(out)
         capturing = self._capturing()
         with ordered.lock:
             if capturing or stream != ordered.stream or ordered.exchange.raised.value:
@@ -133,49 +186,63 @@ class Call:
             if self._size is not None:
                 launch.output.value = out.data_ptr()
                 launch.timeout_ns.value = self._timeout_ns
+            if lse is not None:
+                launch.lse.value = lse.data_ptr()
             launch.queue(stream)
         return out
 
-    def _remember(self, places: Places) -> PreparedLaunch:
-        launch = self._prepare(places)
-        if len(self._launches) >= _MOST_PLACES:
-            self._launches.pop(next(iter(self._launches)))
-        self._launches[places] = launch
-        return launch
-
-    def _checked(self, out: Any) -> Any:
-        size = self._size
-        fits = tuple(out.shape) == size and out.dtype == self._bf16 and out.is_contiguous()
-        if not fits or not out.is_cuda or out.device.index != self._device or out.data_ptr() % 16:
+    def _require(
+        self, name: str, given: Any, size: tuple[int, ...] | None, dtype: Any, alignment: int
+    ) -> None:
+        """Refuse a tensor that cannot be written as what it is given for."""
+        fits = given.shape == size and given.dtype == dtype and given.is_contiguous() and given.is_cuda
+        if not fits or given.device.index != self._device or given.data_ptr() % alignment:
             raise UsageError(
-                f"out is {out.dtype} {list(out.shape)} on {out.device}",
-                f"give contiguous bfloat16 {list(size or ())} on cuda:{self._device}, aligned to 16 bytes",
+                f"{name} is {given.dtype} {list(given.shape)} on {given.device}",
+                f"give contiguous {str(dtype).removeprefix('torch.')} {list(size or ())} on "
+                f"cuda:{self._device}, aligned to {alignment} bytes",
             )
-        return out
 
 
-class Calls(dict[tuple[object, ...], tuple[Any, Call]]):
-    """Calls that were made ready, with their config, by all that they depend on; the oldest go first.
+class CallsByKey:
+    """Calls that were made before, by what they depend on.
 
     A key begins with the destination. Of a config it has the ``id``, since hashing its fields takes longer
-    than a launch; the config that is kept here makes sure that nothing else gets that ``id``.
+    than a launch; the config is kept by the call, so that nothing else gets that ``id``.
     """
 
-    def keep(self, key: tuple[object, ...], config: object, call: Call) -> None:
-        """Keep a call, unless its destination cannot be a part of a key."""
-        if len(self) >= _MOST_CALLS:
-            self.pop(next(iter(self)))
-        with suppress(TypeError):
-            self[key] = config, call
+    def __init__(self) -> None:
+        #: By all but the addresses of tensors.
+        self.kinds: dict[Key, Call] = {}
+        #: By all but the layouts of tensors, the latest first.
+        self.ready: dict[Key, tuple[CallOnTensors, ...]] = {}
+
+    def keep_kind(self, key: Key, call: Call) -> None:
+        """Keep a kind of calls."""
+        if len(self.kinds) >= _MOST_KINDS:
+            self.kinds.clear()
+        self.kinds[key] = call
+
+    def keep_ready(self, key: Key, call: CallOnTensors) -> None:
+        """Keep a call on tensors."""
+        if len(self.ready) >= _MOST_READY:
+            self.ready.clear()
+        self.ready[key] = (call, *self.ready.get(key, ()))[:_MOST_LAYOUTS]
 
     def forget(self, destination: object) -> None:
         """Drop all calls to this destination."""
-        for key in [key for key in self if key[0] is destination]:
-            del self[key]
+        for kept in (self.kinds, self.ready):
+            for key in [key for key in list(kept) if key[0] is destination]:
+                kept.pop(key, None)
+
+    def clear(self) -> None:
+        """Drop all calls."""
+        self.kinds.clear()
+        self.ready.clear()
 
 
 #: Of this process.
-CALLS = Calls()
+CALLS = CallsByKey()
 
 
 def checked_timeout(timeout_s: float) -> float:

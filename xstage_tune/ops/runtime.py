@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from xstage_tune.cuda.attention_kernel import AttentionA2A
     from xstage_tune.cuda.attention_shape import AttentionShape
+    from xstage_tune.ops.tensors import Tensor
 
 _LOG = logging.getLogger(__name__)
 
@@ -72,6 +73,35 @@ def torch_calls() -> TorchCalls:
         )
 
 
+def tensors_like(*tensors: Tensor) -> Callable[..., bool]:
+    """Whether as many tensors are like these in all but place and contents, and none requires a gradient.
+
+    By the check that guards the code that torch compiles, where this torch has it: all in one call.
+    """
+    torch = import_torch()
+    try:
+        guards = torch._C._dynamo.guards.TensorGuards(
+            *tensors,
+            dynamic_dims_sizes=[list(tensor.shape) for tensor in tensors],
+            dynamic_dims_strides=[list(tensor.stride()) for tensor in tensors],
+        )
+        if guards.check(*tensors):
+            return guards.check  # type: ignore[no-any-return]
+    except (AttributeError, TypeError):
+        pass
+    traits = [_traits(tensor) for tensor in tensors]
+
+    def alike(*others: Tensor) -> bool:
+        gradients = torch.is_grad_enabled() and any(other.requires_grad for other in others)
+        return not gradients and [_traits(other) for other in others] == traits
+
+    return alike
+
+
+def _traits(tensor: Tensor) -> tuple[object, ...]:
+    return tensor.shape, tensor.stride(), tensor.dtype, tensor.device
+
+
 def current_stream() -> Stream:
     """torch's current stream of its current GPU."""
     from cuda.core import Stream
@@ -94,6 +124,7 @@ def kernel_for(
     shape: AttentionShape,
     config: AttentionConfig | None,
     softmax_scale: float | None,
+    write_lse: bool = False,
 ) -> AttentionA2A:
     """A variant compiled and loaded on torch's current GPU ``device``: once, since CUDA graphs may hold it.
 
@@ -115,12 +146,12 @@ def kernel_for(
             "call attention_a2a once before the capture",
         )
     if config is not None:
-        return AttentionA2A(current_gpu(), shape, config, softmax_scale=softmax_scale)
+        return AttentionA2A(current_gpu(), shape, config, softmax_scale=softmax_scale, write_lse=write_lse)
     sms = torch.cuda.get_device_properties(device).multi_processor_count
     chosen = default_attention_config(shape.tokens, shape.heads, sms)
     for tile in (chosen, *known_tiles()):
         try:
-            return AttentionA2A(current_gpu(), shape, tile, softmax_scale=softmax_scale)
+            return AttentionA2A(current_gpu(), shape, tile, softmax_scale=softmax_scale, write_lse=write_lse)
         except UnusableKernelError as error:
             _LOG.warning("%s; the next known tile takes its place", error.message)
             unusable = error

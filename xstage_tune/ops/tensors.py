@@ -64,7 +64,8 @@ def input_layout(q: Tensor, k: Tensor, v: Tensor) -> InputLayout:
         _check_storage(name, tensor)
         if len(tensor.shape) != 3:
             raise UsageError(
-                f"{name} has shape {list(tensor.shape)}", "give it as [tokens, local heads, head_dim]"
+                f"{name} has shape {list(tensor.shape)}",
+                "give it as [tokens, local heads, head_dim]; of a batch make a call for each sequence",
             )
     for name in ("k", "v"):
         if tuple(tensors[name].shape[1:]) != tuple(q.shape[1:]):
