@@ -163,6 +163,13 @@ def cut_database(file: Path) -> None:
     file.write_bytes(file.read_bytes()[:5000])
 
 
+def no_text_in_schema(file: Path) -> None:
+    """SQLite's own message is no text then."""
+    nsight_file(file)
+    data = file.read_bytes().replace(b"tableStringIds", b"table\xff\xfeingIds")
+    file.write_bytes(data.replace(b"CREATE TABLE StringIds", b"CREATE TABLX StringIds"))
+
+
 def events(text: str) -> Callable[[Path], None]:
     return lambda file: file.write_text(f'{{"traceEvents":{text}}}') and None
 
@@ -191,6 +198,7 @@ def raw(data: bytes) -> Callable[[Path], None]:
         pytest.param(other_database, "no spans", id="other database"),
         pytest.param(text_times, "no spans", id="text for times"),
         pytest.param(cut_database, "SQLite", id="cut database"),
+        pytest.param(no_text_in_schema, "SQLite", id="no text in the schema"),
         pytest.param(raw(b"SQLite format 3\0" + b"\xff" * 4000), "SQLite", id="no database"),
         pytest.param(raw(recorded().tobytes()[:100]), "take", id="cut buffer"),
         pytest.param(raw(recorded().tobytes() + b"{"), "names", id="cut names"),

@@ -28,6 +28,7 @@ class KindChoice(StrEnum):
     EMULATE = "emulate"
     PROFILE = "profile"
     IMPORT = "import"
+    EMULATE_SPANS = "emulate-spans"
 
 
 class StateChoice(StrEnum):

@@ -54,7 +54,7 @@ def read_nsight(file: Path, origin: str) -> Timeline:
             gpus = export.rows("TARGET_INFO_GPU", ("name",), 1)
             gpu = next((str(name) for (name,) in gpus), "")
             return found.timeline(file.name, "nsight-systems", gpu)
-    except (sqlite3.Error, OverflowError) as error:
+    except (sqlite3.Error, UnicodeDecodeError, OverflowError) as error:  # the second of its own message
         raise UsageError(f"{origin}: no SQLite file that can be read: {error}", _HINT) from None
 
 
