@@ -20,8 +20,8 @@ from xstage_tune.cuda.moe_routing import ROUTING_ARGUMENTS, RoutedShape, choice_
 from xstage_tune.families.megamoe.dispatch import rank_tables
 from xstage_tune.families.megamoe.workload import Precision
 
-#: Tokens of each rank; one has more choices than a CTA takes at once.
-SIZES = (2100, 0, 37)
+#: Tokens of each rank; in tables one has more choices than a CTA takes at once.
+SIZES, LARGE = (19, 0, 37), (2100, 0, 37)
 EXPERTS, TOP_K, HIDDEN, BLOCK_M = 9, 4, 192, 64
 SHAPE: dict[str, Any] = {
     "hidden": HIDDEN, "intermediate": 128, "experts": EXPERTS, "top_k": TOP_K, "ranks": len(SIZES),
@@ -103,14 +103,21 @@ class Rank:
 
 
 class Ranks:
-    def __init__(self, library: ctypes.CDLL, precision: Precision, dtype: Any = np.int64, **changes: Any):
+    def __init__(
+        self,
+        library: ctypes.CDLL,
+        precision: Precision,
+        dtype: Any = np.int64,
+        sizes: tuple[int, ...] = SIZES,
+        **changes: Any,
+    ) -> None:
         self._library = library
         generator = np.random.default_rng(5)
         drawn = [
             np.stack([generator.permutation(EXPERTS)[:TOP_K] for _ in range(size)] or [np.zeros(TOP_K)])[
                 :size
             ]
-            for size in SIZES
+            for size in sizes
         ]
         self.ranks = [
             Rank(
@@ -126,16 +133,25 @@ class Ranks:
         wrong = getattr(self._library, name)(ctypes.c_void_p(arguments.ctypes.data), grid, 3)
         assert wrong is None, wrong
 
+    def tell(self) -> None:
+        """What publishing leaves of choices."""
+        for rank in self.ranks:
+            choices, counts = rank.region[rank.layout.choices :], rank.region[rank.layout.token_counts :]
+            for other in self.ranks:
+                own = other.choices.astype(np.uint32).view(np.uint8).ravel()
+                choices[other.shape.rank * choice_bytes(rank.shape) :][: own.size] = own
+                counts.view(np.uint32)[other.shape.rank] = len(other.choices)
+            rank.region[rank.layout.ready :][: 4 * len(self.ranks)].view(np.uint32)[:] = 1
+
     def publish(self, *, but: tuple[int, ...] = ()) -> None:
         for number, rank in enumerate(self.ranks):
             if number not in but:
                 self.run("run_publish", rank, 3)
 
 
-@pytest.mark.parametrize("dtype", [np.int32, np.int64])
-def test_tables_are_those_of_plain_counting(library: ctypes.CDLL, precision: Precision, dtype: Any) -> None:
-    layer = Ranks(library, precision, dtype)
-    layer.publish()
+def test_tables_are_those_of_plain_counting() -> None:
+    layer = Ranks(built("bf16"), "bf16", sizes=LARGE)
+    layer.tell()
     expected = rank_tables([rank.choices for rank in layer.ranks], EXPERTS)
     for rank, tables in zip(layer.ranks, expected, strict=True):
         layer.run("run_route", rank, 2)
@@ -161,10 +177,11 @@ def test_tables_are_those_of_plain_counting(library: ctypes.CDLL, precision: Pre
             )
 
 
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
 def test_what_is_published_is_the_rank_s_tokens_and_each_rank_is_told(
-    library: ctypes.CDLL, precision: Precision
+    library: ctypes.CDLL, precision: Precision, dtype: Any
 ) -> None:
-    layer = Ranks(library, precision)
+    layer = Ranks(library, precision, dtype)
     layer.publish()
     rank = layer.ranks[0]
     layout, size = rank.layout, SIZES[0]
@@ -185,6 +202,10 @@ def test_what_is_published_is_the_rank_s_tokens_and_each_rank_is_told(
     for other in layer.ranks:
         words = other.region[layout.ready :][:12].view(np.uint32)
         assert words.tolist() == [1, 1, 1]
+        told = other.region[layout.choices + 2 * choice_bytes(other.shape) :][: 4 * SIZES[2] * TOP_K]
+        assert told.view(np.uint32).tolist() == layer.ranks[2].choices.ravel().tolist()
+        counts = other.region[layout.token_counts :][:12].view(np.uint32)
+        assert counts.tolist() == list(SIZES)
 
 
 def test_tokens_that_come_quantised_are_published_as_they_are() -> None:
@@ -201,10 +222,8 @@ def test_tokens_that_come_quantised_are_published_as_they_are() -> None:
     assert (of_tokens.reshape(SIZES[2], stride)[:, :2] == scales).all()
 
 
-def test_a_rank_that_does_not_publish_is_named_and_tables_are_empty(
-    library: ctypes.CDLL, precision: Precision
-) -> None:
-    layer = Ranks(library, precision)
+def test_a_rank_that_does_not_publish_is_named_and_tables_are_empty() -> None:
+    layer = Ranks(built("bf16"), "bf16")
     layer.publish(but=(2,))
     rank = layer.ranks[0]
     layer.run("run_route", rank, 2)
@@ -222,10 +241,8 @@ def test_a_rank_that_does_not_publish_is_named_and_tables_are_empty(
     assert fault_words(held["record"][0]) == fault_words(held["fault"][0])
 
 
-def test_a_choice_that_is_no_expert_is_named_on_every_rank(
-    library: ctypes.CDLL, precision: Precision
-) -> None:
-    layer = Ranks(library, precision)
+def test_a_choice_that_is_no_expert_is_named_on_every_rank() -> None:
+    layer = Ranks(built("bf16"), "bf16")
     layer.ranks[2].choices[5, 1] = -1
     layer.publish()
     for rank in layer.ranks:
@@ -234,9 +251,9 @@ def test_a_choice_that_is_no_expert_is_named_on_every_rank(
         assert rank.held["tokens_per_expert"].tolist() == [0, 0, 0]
 
 
-def test_rows_beyond_the_pool_are_refused(library: ctypes.CDLL, precision: Precision) -> None:
-    layer = Ranks(library, precision, most_rows=500)
-    layer.publish()
+def test_rows_beyond_the_pool_are_refused() -> None:
+    layer = Ranks(built("bf16"), "bf16", sizes=LARGE, most_rows=500)
+    layer.tell()
     layer.run("run_route", layer.ranks[1], 2)
     held = layer.ranks[1].held
     assert "are routed to rank 1, whose pool holds" in fault_words(held["fault"][0])

@@ -18,7 +18,6 @@ from xstage_tune.cuda.moe_arguments import (
     ROW_SOURCE,
 )
 from xstage_tune.cuda.moe_operands import FILL, FILL_ARGUMENTS
-from xstage_tune.cuda.moe_routing import ROUTING_ARGUMENTS, routing_variant
 from xstage_tune.cuda.moe_variants import KERNEL, SHIPPED, moe_variant, recording_bytes
 from xstage_tune.cuda.sources import MEGAMOE_SOURCE
 from xstage_tune.families.megamoe.built import SHARED_BYTES_LIMIT, shared_bytes
@@ -45,14 +44,6 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 )
 def test_struct_matches_its_dtype(root: Path, source: str, struct: str, dtype: np.dtype[np.void]) -> None:
     compile_layout(root, source, struct, dtype)
-
-
-@pytest.mark.parametrize("precision", SHIPPED)
-def test_routing_compiles_and_its_struct_matches(root: Path, precision: Precision) -> None:
-    variant = routing_variant(precision)
-    compiled = compile_kernel(variant.source, "sm_90a", variant.defines, variant.names, root)
-    assert {entry.spill_bytes for entry in compiled.entries.values()} == {0}
-    compile_layout(root, variant.source, "megamoe::RoutingArguments", ROUTING_ARGUMENTS, FORMAT=0)
 
 
 @pytest.mark.parametrize("precision", SHIPPED)

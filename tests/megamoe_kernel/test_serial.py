@@ -1,7 +1,8 @@
-"""The MoE layer without fusion: where its rows lie, and what its own kernels are compiled to."""
+"""Kernels beside the fused one: what they compile to, and where rows lie of the layer without fusion."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -10,17 +11,22 @@ import pytest
 from tests.layouts import compile_layout, kernels_in
 from xstage_tune.cuda.cache import cached_kernel
 from xstage_tune.cuda.fused_loading import ARCHITECTURE
+from xstage_tune.cuda.moe_routing import ROUTING_ARGUMENTS, ROUTING_SOURCE, routing_variant
 from xstage_tune.cuda.moe_serial import SERIAL_ARGUMENTS, SERIAL_SOURCE, pool_layout, serial_variant
 from xstage_tune.cuda.moe_shape import MoeShape
 from xstage_tune.cuda.moe_variants import SHIPPED
+from xstage_tune.cuda.variants import KernelVariant
 from xstage_tune.families.megamoe.workload import Precision
 
 
+@pytest.mark.parametrize("variant_of", [serial_variant, routing_variant])
 @pytest.mark.parametrize("precision", SHIPPED)
-def test_kernels_compile_without_spills(precision: Precision) -> None:
-    variant = serial_variant(precision)
+def test_kernels_compile_without_spills(
+    variant_of: Callable[[Precision], KernelVariant], precision: Precision
+) -> None:
+    variant = variant_of(precision)
     compiled = cached_kernel(variant.source, ARCHITECTURE, variant.defines, variant.names)
-    assert [entry.spill_bytes for entry in compiled.entries.values()] == [0, 0]
+    assert {entry.spill_bytes for entry in compiled.entries.values()} == {0}
     assert compiled.warnings == ()
 
 
@@ -39,6 +45,13 @@ def test_every_row_has_a_scale_of_its_own() -> None:
     assert tables["scale_step"][row] == 16
 
 
-def test_struct_matches_its_dtype(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("source", "struct", "dtype"),
+    [
+        (SERIAL_SOURCE, "SerialArguments", SERIAL_ARGUMENTS),
+        (ROUTING_SOURCE, "RoutingArguments", ROUTING_ARGUMENTS),
+    ],
+)
+def test_struct_matches_its_dtype(tmp_path: Path, source: str, struct: str, dtype: np.dtype[np.void]) -> None:
     root = kernels_in(tmp_path, "megamoe")
-    compile_layout(root, SERIAL_SOURCE, "megamoe::SerialArguments", SERIAL_ARGUMENTS, FORMAT=1)
+    compile_layout(root, source, f"megamoe::{struct}", dtype, FORMAT=1)

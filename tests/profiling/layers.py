@@ -21,10 +21,10 @@ from xstage_tune.families.megamoe.timing import (
 from xstage_tune.families.profiled import CheckFigures, ReplayFigures
 from xstage_tune.launches.device import Outcome, Verification
 
-#: 384 rows an expert on two experts: few tiles.
+#: 768 rows an expert on two experts: few tiles.
 SMALL = (
     "--workload", "megamoe/hy3-preview", "--set", "experts=16", "--set", "tokens_per_rank=192",
-    "--set", "remote_fraction=0.25",
+    "--set", "hidden=1024", "--set", "intermediate=512", "--set", "remote_fraction=0.25",
 )  # fmt: skip
 #: What an implementation takes, by how its name begins.
 TIMES_US = {"wave": 120.0, "interleaved": 100.0, "alternating": 105.0, "clamped-lag": 110.0}

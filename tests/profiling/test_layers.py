@@ -59,7 +59,7 @@ def test_json_has_every_schedule_beside_serial_and_predictions(
     times = {kind: one["time_ns"] for kind, one in by_kind(point, "implementations").items()}
     assert times == pytest.approx({kind: 1e3 * us for kind, us in layers.TIMES_US.items()}, rel=1e-4)
     rate = by_kind(point, "implementations")["interleaved"]["tflop_per_s"]
-    assert rate == pytest.approx(6 * 1536 * 4096 * 1536 / 100e-6 / 1e12, rel=1e-3)
+    assert rate == pytest.approx(6 * 1536 * 1024 * 512 / 100e-6 / 1e12, rel=1e-3)
     ratio = by_kind(point, "implementations")["interleaved"]["first_over_it"]
     assert ratio["low"] <= 1.2 <= ratio["high"]
     assert point["interleaved_over_wave"]["measured"] == pytest.approx(1.2, rel=1e-4)

@@ -19,6 +19,7 @@ from xstage_tune.cuda.moe_shape import MAX_RANKS, MoeShape
 from xstage_tune.cuda.variants import KernelVariant
 from xstage_tune.families.megamoe.workload import Precision
 
+ROUTING_SOURCE = "megamoe/routing.cu"
 PUBLISH, COUNT, PLACE, LIST, SETTLE = "publish_tokens", "count_rows", "place_rows", "list_pulls", "settle"
 _PER_RANK = ("told_choices", "told_counts", "announcements")
 _NUMBERS = (
@@ -53,7 +54,7 @@ _GRANULE_BYTES = 256
 def routing_variant(precision: Precision) -> KernelVariant:
     """The kernels of a precision."""
     names = (PUBLISH, COUNT, PLACE, LIST, SETTLE)
-    return KernelVariant("megamoe/routing.cu", names, {"FORMAT": int(precision == "w8a8")})
+    return KernelVariant(ROUTING_SOURCE, names, {"FORMAT": int(precision == "w8a8")})
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import TYPE_CHECKING, Any
 
 from xstage_tune.base.errors import UsageError
@@ -22,6 +23,12 @@ _BLOCK = 128
 #: What a schedule's parameter may be found from beforehand: the others' follows from the routing.
 _SCHEDULES = ("wave", "interleaved")
 _CHOICES = {"int32": 4, "int64": 8}
+#: Of a call's tensors, in their order; the last three may be None.
+_NAMES = (
+    "tokens", "topk_ids", "topk_weights", "weights1", "weights2", "scales1", "scales2", "token_scales",
+)  # fmt: skip
+
+Tensors = tuple[Tensor | None, ...]
 
 
 def compute(
@@ -41,49 +48,120 @@ def compute(
     out: Any,
 ) -> Any:
     """:func:`~xstage_tune.ops.moe.mega_moe` outside of a compiler."""
-    from cuda.core import Stream
-
-    from xstage_tune.cuda.moe_layer import LayerInputs, LayerWeights
-
     torch = import_torch()
+    tensors = (tokens, topk_ids, topk_weights, weights1, weights2, scales1, scales2, token_scales)
+    if torch.is_grad_enabled() and any(one is not None and one.requires_grad for one in tensors):
+        raise no_gradient("layer")
+    # Of the config the id, since hashing its fields takes longer than all of this; a call keeps its config.
+    key = (id(config), max_tokens, max_rows, *map(_layout, tensors))
+    layers = LAYERS.get(group) if isinstance(group, Hashable) else None
+    call = None if layers is None else layers.calls.get(key)
+    if call is None:
+        call = _made(tensors, group, max_tokens, max_rows, config)
+        LAYERS[group].keep(key, call)
+    queued: Any = call.queue(tensors, timeout_s, out)
+    return queued
+
+
+class MoeCall:
+    """Calls of one layer with tensors of one layout, ready to be queued.
+
+    Args:
+        device: number of the GPU.
+        config: as it was given.
+        count: of tokens.
+        choice_bytes: of each of ``topk_ids``.
+    """
+
+    def __init__(
+        self,
+        layer: GroupLayer,
+        device: int,
+        config: MegaMoeConfig | None,
+        count: int,
+        choice_bytes: int,
+    ) -> None:
+        torch = import_torch()
+        self._config = config  # so that nothing else gets its id
+        self._layer, self._device = layer, device
+        self._count, self._choice_bytes = count, choice_bytes
+        self._size = (count, layer.shape.hidden)
+        self._strides = (layer.shape.hidden, 1)
+        self._bf16, self._on_gpu = torch.bfloat16, torch.cuda.device
+        self._empty, self._current_device, self._current_stream, self._capturing = torch_calls()
+
+    def queue(self, tensors: Tensors, timeout_s: float, out: Any) -> Any:
+        """Queue a call on torch's current stream; what it returns is complete behind it there.
+
+        Raises:
+            UsageError: an address is misaligned, ``out`` does not fit, or the timeout is no time.
+            DeviceError: an earlier call had a fault.
+        """
+        if self._current_device() != self._device:
+            with self._on_gpu(self._device):
+                return self.queue(tensors, timeout_s, out)
+        from cuda.core import Stream
+
+        from xstage_tune.cuda.moe_layer import LayerInputs, LayerWeights
+
+        checked_timeout(timeout_s)
+        places = [0 if one is None else one.data_ptr() for one in tensors]
+        for name, place in zip(_NAMES, places, strict=True):
+            if place % _ALIGNMENT:
+                raise UsageError(f"{name} is at {place:#x}", f"align it to {_ALIGNMENT} bytes")
+        tokens, choices, router, weights1, weights2, scales1, scales2, token_scales = places
+        if out is None:
+            out = self._empty(self._size, self._strides, self._bf16)
+        else:
+            self._check_out(out)
+        inputs = LayerInputs(
+            tokens, token_scales, choices, self._choice_bytes, router, out.data_ptr(), self._count
+        )
+        weights = LayerWeights(weights1, weights2, scales1, scales2)
+        stream, capturing = self._current_stream(self._device), self._capturing()
+        ordered = self._layer.ordered
+        with ordered.lock:
+            if capturing or stream != ordered.stream or ordered.exchange.raised.value:
+                ordered.enter(stream, capturing=capturing)
+            ordered.exchange.queue(weights, inputs, Stream.from_handle(stream), timeout_s)
+        return out
+
+    def _check_out(self, out: Any) -> None:
+        fits = tuple(out.shape) == self._size and out.dtype == self._bf16 and out.is_cuda
+        placed = fits and out.device.index == self._device and not out.data_ptr() % _ALIGNMENT
+        if not placed or not _is_contiguous(out):
+            raise UsageError(
+                f"out is {out.dtype} {list(out.shape)} on {out.device}",
+                f"give contiguous bfloat16 {list(self._size)} on cuda:{self._device}, aligned to "
+                f"{_ALIGNMENT} bytes",
+            )
+
+
+def _made(
+    tensors: Tensors,
+    group: ProcessGroup,
+    max_tokens: int,
+    max_rows: int | None,
+    config: MegaMoeConfig | None,
+) -> MoeCall:
+    """A call for tensors of these layouts; the first of a layer waits for all ranks."""
     if not isinstance(group, ProcessGroup):
         raise UsageError(
             f"the group is of type {type(group).__name__}", "give a process group that this rank is in"
         )
-    given = {
-        "tokens": tokens, "topk_ids": topk_ids, "topk_weights": topk_weights, "weights1": weights1,
-        "weights2": weights2, "scales1": scales1, "scales2": scales2, "token_scales": token_scales,
-    }  # fmt: skip
-    present = {name: tensor for name, tensor in given.items() if tensor is not None}
-    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in present.values()):
-        raise no_gradient("layer")
-    shape = _checked(present, group, max_tokens, max_rows)
-    checked_timeout(timeout_s)
+    given = {name: tensor for name, tensor in zip(_NAMES, tensors, strict=True) if tensor is not None}
+    shape = _checked(given, group, max_tokens, max_rows)
+    tokens, choices = given["tokens"], given["topk_ids"]
+    torch = import_torch()
     with torch.cuda.device(tokens.device):
-        calls = torch_calls()
-        device = calls.current_device()
+        device = torch.cuda.current_device()
         layer = _layer(group, device, shape, config)
-        count = int(tokens.shape[0])
-        size = (count, shape.hidden)
-        result = calls.empty(size, (shape.hidden, 1), torch.bfloat16) if out is None else out
-        if out is not None:
-            _check_out(out, size, tokens)
-        inputs = LayerInputs(
-            tokens=tokens.data_ptr(),
-            token_scales=_address(token_scales),
-            choices=topk_ids.data_ptr(),
-            choice_bytes=_CHOICES[_dtype(topk_ids)],
-            weights=topk_weights.data_ptr(),
-            output=result.data_ptr(),
-            count=count,
-        )
-        weights = LayerWeights(weights1.data_ptr(), weights2.data_ptr(), _address(scales1), _address(scales2))
-        stream = calls.current_stream(device)
-        ordered = layer.ordered
-        with ordered.lock:
-            ordered.enter(stream, capturing=calls.capturing())
-            ordered.exchange.queue(weights, inputs, Stream.from_handle(stream), timeout_s)
-    return result
+        return MoeCall(layer, device, config, int(tokens.shape[0]), _CHOICES[_dtype(choices)])
+
+
+def _layout(tensor: Tensor | None) -> object:
+    """All of a tensor that a call depends on, but where it is in memory."""
+    return None if tensor is None else (tensor.shape, tensor.stride(), tensor.dtype, tensor.device)
 
 
 def default_moe_config(precision: Precision, hidden: int, intermediate: int, sms: int) -> MegaMoeConfig:
@@ -171,20 +249,8 @@ def _check(name: str, tensor: Tensor, size: tuple[int, ...], dtypes: tuple[str, 
         )
     if not tensor.is_cuda or tensor.device != tokens.device:
         raise UsageError(f"{name} is on {tensor.device}", "put all tensors on this rank's GPU")
-    if not _is_contiguous(tensor) or tensor.data_ptr() % _ALIGNMENT:
-        raise UsageError(
-            f"{name} has strides {list(tensor.stride())}, at {tensor.data_ptr():#x}",
-            f"pass {name}.contiguous(), aligned to {_ALIGNMENT} bytes",
-        )
-
-
-def _check_out(out: Any, size: tuple[int, int], tokens: Tensor) -> None:
-    fits = tuple(out.shape) == size and _dtype(out) == "bfloat16" and out.device == tokens.device
-    if not fits or not _is_contiguous(out) or out.data_ptr() % _ALIGNMENT:
-        raise UsageError(
-            f"out is {out.dtype} {list(out.shape)} on {out.device}",
-            f"give contiguous bfloat16 {list(size)} on {tokens.device}, aligned to {_ALIGNMENT} bytes",
-        )
+    if not _is_contiguous(tensor):
+        raise UsageError(f"{name} has strides {list(tensor.stride())}", f"pass {name}.contiguous()")
 
 
 def _is_contiguous(tensor: Tensor) -> bool:
@@ -198,7 +264,3 @@ def _is_contiguous(tensor: Tensor) -> bool:
 
 def _dtype(tensor: Tensor) -> str:
     return str(tensor.dtype).removeprefix("torch.")
-
-
-def _address(tensor: Tensor | None) -> int:
-    return 0 if tensor is None else tensor.data_ptr()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from xstage_tune.base.errors import UsageError
 from xstage_tune.families.megamoe.config import MegaMoeConfig
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from xstage_tune.cuda.moe_layer import MoeLayer
     from xstage_tune.cuda.moe_routing import RoutedShape
 
+_MOST_CALLS = 1024
 _DISAGREE = "call mega_moe with equal sizes of the layer, max_tokens and config on all ranks"
 
 
@@ -55,6 +57,8 @@ class GroupLayers:
 
     def __init__(self, group: ProcessGroup, device: int) -> None:
         self._group, self._device = group, device
+        #: That were made ready, by all that they depend on.
+        self.calls: dict[Hashable, Any] = {}
         self._layers: dict[tuple[RoutedShape, MegaMoeConfig], GroupLayer] = {}
 
     def layer(self, shape: RoutedShape, config: MegaMoeConfig) -> GroupLayer:
@@ -84,6 +88,12 @@ class GroupLayers:
             self._layers[key] = GroupLayer(self._group, shape, config)
         return self._layers[key]
 
+    def keep(self, key: Hashable, call: Any) -> None:
+        """Keep a call; the oldest go first."""
+        if len(self.calls) >= _MOST_CALLS:
+            self.calls.pop(next(iter(self.calls)))
+        self.calls[key] = call
+
     def check(self) -> None:
         """Wait for the GPU.
 
@@ -103,6 +113,7 @@ class GroupLayers:
             for layer in self._layers.values():
                 layer.close()
         self._layers.clear()
+        self.calls.clear()
 
     def _offer(self, shape: RoutedShape, config: MegaMoeConfig) -> Offer:
         from xstage_tune.cuda.moe_variants import moe_variant

@@ -128,8 +128,8 @@ def _stall_table(result: LayerResult, point: PointResult, stalls: Sequence[tuple
     if predictions:
         notes.append(platform_note(result.request))
         broken = [name for name, found in predictions.items() if not found.closed.rate_ok]
-        notes.append(f"rate bound (equation 14): broken by {', '.join(broken)}" if broken else
-                     "rate bound (equation 14): holds for all")  # fmt: skip
+        said = f"broken by {', '.join(broken)}" if broken else "holds for all"
+        notes.append(f"rate bound (equation 14): {said}")
     return table("Stalls of Linear-2", columns, stalls, notes=notes)
 
 
