@@ -14,24 +14,40 @@ from xstage_tune.commands._next_steps import after_export
 from xstage_tune.commands._options import StoreOption
 from xstage_tune.commands._runs import notify
 from xstage_tune.commands._targets import ForceOption, StudyPlatformOption, UnfinishedOption
-from xstage_tune.export.names import ExportFormat
+from xstage_tune.export.names import FRAMEWORKS, ExportFormat
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from xstage_tune.export.framework_study import FrameworkExport
+    from xstage_tune.export.record import TunedConfig
     from xstage_tune.store.facade import Store
 
 
 def export(
     output: Annotated[
         Path,
-        typer.Option("--output", "-o", metavar="FILE", help="File to write; with --suite, its folder."),
+        typer.Option(
+            "--output", "-o", metavar="FILE", help="File to write; with --suite or --template, its folder."
+        ),
     ],
     to: Annotated[
         ExportFormat,
         typer.Option(
             "--format",
-            help="json, toml: for xstage_tune.lookup; header: C++ constexprs; kernel-tuner, t4: all trials.",
+            metavar="NAME",
+            help="json, toml: for xstage_tune.lookup; header: C++ constexprs; kernel-tuner, t4: all trials; "
+            "vllm-fused-moe, sglang-fused-moe, sglang-deepep: what these read, for a kernel of your own, by "
+            "--template.",
         ),
     ] = ExportFormat.JSON,
+    template: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.toml",
+            help="What of a space of your own goes under which key of a serving framework's file.",
+        ),
+    ] = None,
     study: Annotated[
         str | None,
         typer.Option(
@@ -47,7 +63,8 @@ def export(
         typer.Option(
             "--suite",
             metavar="ID|latest",
-            help="Export all studies of a suite instead, a file each; latest: the last one finished.",
+            help="Export all studies of a suite instead, a file each, or with --template an entry each; "
+            "latest: the last one finished.",
         ),
     ] = None,
     platform: StudyPlatformOption = None,
@@ -58,9 +75,23 @@ def export(
     """Write the config that a search found, with what it reached and what it rests on."""
     if suite is not None and (study is not None or platform is not None):
         raise UsageError("--suite takes no --study and no --platform", "leave them out")
+    if (template is not None) != (to in FRAMEWORKS):
+        raise UsageError(
+            f"--format {to} needs --template" if template is None else f"--template is not for --format {to}",
+            f"a template goes with {', '.join(sorted(FRAMEWORKS))}",
+        )
     from xstage_tune.store.facade import Store
 
     with Store.open(store, create=False) as opened:
+        if template is not None:
+            from xstage_tune.export.framework_study import export_framework
+
+            options = {"study": study, "suite": suite, "platform": platform}
+            written = export_framework(
+                opened, to, template, output, **options, force=force, unfinished=unfinished
+            )
+            _say_framework(written)
+            return
         if suite is not None:
             _export_suite(opened, suite, to, output, force, unfinished)
             return
@@ -100,9 +131,24 @@ def _export_suite(
     from xstage_tune.export.study import export_suite
 
     written = export_suite(store, suite, to, output, force=force, unfinished=unfinished)
-    marked = sum(tuned.objective.unfinished is not None for tuned in written.exports.values())
     print(f"{printable(str(output))}: {len(written.exports)} files of suite {written.suite}")
+    _say_unfinished(written.exports.values(), written.left_out)
+
+
+def _say_framework(written: FrameworkExport) -> None:
+    first = written.exports[0]
+    tokens = ", ".join(str(count) for count in sorted(one.workload.token_count for one in written.exports))
+    print(
+        f"{printable(str(written.path))}: {first.workload.name} on {first.platform.name}, tokens {tokens}, "
+        f"measured by {printable(first.objective.device)}"
+    )
+    notify(f"what it rests on: {written.provenance}")
+    _say_unfinished(written.exports, written.left_out)
+
+
+def _say_unfinished(exports: Iterable[TunedConfig], left_out: tuple[str, ...]) -> None:
+    marked = sum(tuned.objective.unfinished is not None for tuned in exports)
     if marked:
         notify(f"{marked} of them are of unfinished studies, and say so")
-    if written.left_out:
-        notify(f"left out: {len(written.left_out)} unfinished studies: {', '.join(written.left_out)}")
+    if left_out:
+        notify(f"left out: {len(left_out)} unfinished studies: {', '.join(left_out)}")

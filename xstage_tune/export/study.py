@@ -102,11 +102,41 @@ def export_suite(
             set: then nothing is written.
         StoreError: the database failed.
     """
+    found = suite_histories(store, suite, unfinished=unfinished)
+    taken = {
+        folder / f"{study.workload.replace('/', '-')}-{study.id}{(_SUFFIXES | _OTHER_SUFFIXES)[to]}": (
+            study,
+            history,
+        )
+        for study, history in found.taken
+    }
+    for path in taken:
+        refuse_existing(path, force)
+    for path, (study, history) in taken.items():
+        _write(store, study, history, to, path, force=force)
+    exports = {path: history.tuned for path, (_, history) in taken.items()}
+    return SuiteExport(found.suite, exports, found.left_out)
+
+
+@dataclass(frozen=True, slots=True)
+class SuiteHistories:
+    """The answers of a suite; ``left_out`` are its studies that have not ended, by id."""
+
+    suite: str
+    taken: list[tuple[Study, History]]
+    left_out: tuple[str, ...]
+
+
+def suite_histories(store: Store, suite: str, *, unfinished: bool = False) -> SuiteHistories:
+    """The answers of a suite's studies, at least one; arguments as of :func:`export_suite`.
+
+    Raises:
+        UsageError: no such suite, or none of its studies has a result.
+        StoreError: the database failed.
+    """
     studies = store.studies.of_suite(suite)
-    taken, left_out = {}, []
+    taken, left_out = [], []
     for study in studies:
-        name = f"{study.workload.replace('/', '-')}-{study.id}"
-        path = folder / f"{name}{(_SUFFIXES | _OTHER_SUFFIXES)[to]}"
         try:
             history = study_history(store, study, studied_platform(study), unfinished=unfinished)
         except UsageError:
@@ -114,18 +144,14 @@ def export_suite(
                 raise
             left_out.append(study.id)
             continue
-        refuse_existing(path, force)
-        taken[path] = (study, history)
+        taken.append((study, history))
     suite_id = suite_of(studies[0])
     if not taken:
         raise UsageError(
             f"suite {suite_id}: none of its {len(studies)} studies has ended",
             "--unfinished takes their best so far",
         )
-    for path, (study, history) in taken.items():
-        _write(store, study, history, to, path, force=force)
-    exports = {path: history.tuned for path, (_, history) in taken.items()}
-    return SuiteExport(suite_id, exports, tuple(left_out))
+    return SuiteHistories(suite_id, taken, tuple(left_out))
 
 
 def _write(
@@ -133,6 +159,11 @@ def _write(
 ) -> None:
     text = render(history, to)
     write_text(path, text, force=force)
+    add_export(store, study, to, path, text)
+
+
+def add_export(store: Store, study: Study, to: ExportFormat, path: Path, text: str) -> None:
+    """Record a file of a study that was written, where the store takes records."""
     if not store.read_only:
         sha256 = hashlib.sha256(text.encode()).hexdigest()
         store.studies.add_export(study.id, format=to, path=printable(str(path.resolve())), sha256=sha256)
