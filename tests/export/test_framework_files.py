@@ -24,6 +24,8 @@ from xstage_tune.export.record import TunedConfig
 from xstage_tune.families.own_kernel.config import OwnConfig
 from xstage_tune.families.own_kernel.workload import OwnSpace
 from xstage_tune.platforms.loader import load_platform
+from xstage_tune.search.journal import studied_workload
+from xstage_tune.store.facade import Store
 
 VLLM, SGLANG, DEEPEP = (
     ExportFormat.VLLM_FUSED_MOE,
@@ -154,6 +156,8 @@ WITHOUT_WARPS = {key: source for key, source in ENTRY.items() if key != "num_war
         (VLLM, {}, [tuned(WAN)], WAN),
         (VLLM, {}, [found(8, SOME), found(8, SOME, study="again")], "study-8 and again"),
         (VLLM, {}, [found(8, SOME), found(9, SOME, rows=4)], "study-8 and study-9"),
+        (VLLM, {}, [found(8, SOME), changed(found(9, SOME), objective={"device": "an edited kernel"})],
+         "measured"),
         (VLLM, {}, [changed(found(8, SOME), platform={"other_gpu": "no H200"})], "no H200"),
         (DEEPEP, {}, [found(8, {"sms": 21, "chunk": 8}, DEEP_AXES)], "normal_combine.num_sms"),
         (DEEPEP, {}, [found(8, {"sms": 20, "chunk": 300}, DEEP_AXES)], "300"),
@@ -192,5 +196,15 @@ def test_a_ladder_becomes_one_file_that_is_not_written_over(
     again = run_cli(*asked)
     assert (again.exit_code, again.stderr.count("error:")) == (2, 1)
     assert run_cli(*asked, "--force").exit_code == 0
+    with Store.open() as store:
+        (larger,) = (one.id for one in store.studies.all() if studied_workload(one).token_count == 16)
+        store.studies.take(larger)
+        store.studies.end(larger, "interrupted")
+    so_far = ("export", "--suite", "latest-any", *asked[3:], "--force")
+    for options, marks in (((), [None]), (("--unfinished",), [None, "it is interrupted"])):
+        assert run_cli(*so_far, *options).exit_code == 0
+        exports = json.loads(said.read_text())["exports"]
+        assert [one["objective"].get("unfinished") for one in exports] == marks
+        assert json.loads(file.read_text()).keys() == {str(one["workload"]["tokens"]) for one in exports}
     assert run_cli(*asked[:3], "--format", VLLM, "-o", str(tmp_path / "other")).exit_code == 2
     assert not (tmp_path / "other").exists()

@@ -178,6 +178,7 @@ def _require_together(one: TunedConfig, other: TunedConfig) -> None:
     for what, first, second in (
         ("keys or degree", one.workload.layer_key, other.workload.layer_key),
         ("platform", one.platform.sha256, other.platform.sha256),
+        ("what measured them", one.objective.device, other.objective.device),  # with the kernel's hash
     ):
         if first != second:
             raise UsageError(f"{both} differ in {what}: a file is of one", "choose one: --study ID")
