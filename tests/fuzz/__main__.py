@@ -20,6 +20,7 @@ _TURNS = {
     "options": 1,
     "recordings": 12,
     "bundles": 12,
+    "spans": 12,
     "stores": 4,
     "kills": 1,
     "power_cuts": 1,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import tempfile
@@ -25,6 +26,8 @@ from tests.fuzz.mutations import HOSTILE, mutated_bytes, mutated_keys
 from tests.fuzz.powercuts import power_cuts
 from tests.fuzz.stops import stops
 from tests.fuzz.stores import stores
+from tests.spans.files import chrome_file, nsight_file
+from tests.spans.recorded import recorded
 from xstage_tune.audit.run import audit
 from xstage_tune.base.assets import data_dir
 from xstage_tune.base.errors import XStageError
@@ -38,6 +41,10 @@ from xstage_tune.families.workload_files import load_workload
 from xstage_tune.launches.recording import MEMBER
 from xstage_tune.launches.replay import ReplayedDevice
 from xstage_tune.platforms.loader import load_platform
+from xstage_tune.report.imported_tables import imported_tables
+from xstage_tune.spans import save_buffer
+from xstage_tune.spans.bursts import bursts_of
+from xstage_tune.spans.importing import read_spans
 
 _LAYERS = (FLASH, WAN, "megamoe/glm-4.5", "fa-a2a/paper")
 
@@ -104,6 +111,28 @@ def recordings(random: Random, folder: Path) -> None:
         raise BrokenError("a damaged recording gives other figures")
 
 
+def spans(random: Random, folder: Path) -> None:
+    """A file of spans of any kind, read and taken as bursts."""
+    file = folder / "spans"
+    file.write_bytes(mutated_bytes(random, random.choice(_span_files())))
+    timeline = read_spans(file)
+    imported_tables(timeline.about, timeline.table)
+    name = timeline.about.names[timeline.table.spans["kind"][0]]
+    bursts_of(timeline.about, timeline.table, [name])
+    if random.random() < 0.03:
+        command("import", str(file), "--store", str(folder / "store.db"), *_form(random))
+
+
+@cache
+def _span_files() -> tuple[bytes, ...]:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        trace = chrome_file(folder / "trace.json").read_bytes()
+        save_buffer(recorded(), folder / "own.spans", {1: "work", 2: "store"}, roles=("math",))
+        export = nsight_file(folder / "report.sqlite").read_bytes()
+        return trace, gzip.compress(trace), export, (folder / "own.spans").read_bytes()
+
+
 def bundles(random: Random, folder: Path) -> None:
     """Exports in a folder of which one is wrong; none serves another config than was exported."""
     exports = random.sample(_exports(), random.choice((1, 2, 3)))
@@ -163,6 +192,7 @@ _COMMANDS: Mapping[str, tuple[str, ...]] = {
     "calibrate": ("--device", "replay:nowhere.xsrec"),
     "profile": ("--device", "replay:nowhere.xsprof"),
     "export": ("-o", "/proc/nowhere/a.json"),
+    "import": ("/dev/zero",),
     "report": ("-o", "/proc/nowhere/a.html"),
     "trace": ("-o", "/proc/nowhere/a.json.gz"),
     "platforms list": (),
@@ -201,6 +231,8 @@ _OPTIONS: tuple[tuple[str, tuple[str, ...] | None], ...] = (
     ("--sampler", ("tpe", "gp", "random", "exhaustive")),
     ("--study", ("latest", "latest-any", "x")),
     ("--run", ("latest", "x")),
+    ("--from", ("latest", "x")),
+    ("--burst-bytes", ("32KiB", "0", "7", "1e9GiB", "FOLDER")),
     ("--suite", ("paper-84", "latest")),
     ("--resume", ("latest", "x")),
     ("-o", ("FOLDER/out.json", "FOLDER/a/b/c.html", "FOLDER", "/dev/null", "/dev/full", "/proc/1/x")),
@@ -223,6 +255,7 @@ TARGETS: tuple[Target, ...] = (
     workloads,
     configs,
     recordings,
+    spans,
     bundles,
     stores,
     kills,

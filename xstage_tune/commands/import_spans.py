@@ -43,11 +43,12 @@ def import_spans(
     from xstage_tune.base.json_output import emit_json
     from xstage_tune.base.redaction import command_line
     from xstage_tune.report.imported_tables import imported_tables
+    from xstage_tune.report.progress import SweepProgress
     from xstage_tune.report.tables import print_tables
     from xstage_tune.spans.importing import import_spans as keep_spans
     from xstage_tune.store.facade import Store
 
-    with Store.open(store) as kept:
+    with Store.open(store) as kept, SweepProgress("importing"):
         imported = keep_spans(files, kept, command_line())
     if output is OutputFormat.JSON:
         emit_json(imported.keys())
