@@ -73,6 +73,11 @@ class DrainModel:
             raise UsageError(f"drain model: {ports} ports have {len(self.port_weight)} weights")
 
     @property
+    def delays_loads(self) -> bool:
+        """Whether the operands of a mainloop wait behind what its SM has stored."""
+        return self.own_room_bytes > 0
+
+    @property
     def producers(self) -> int:
         """K."""
         return len(self.branch_of_sm)

@@ -168,7 +168,7 @@ def simulate(
         float(config.signal_ns),
         bool(config.completion_coupled),
         float(config.completion_latency_ns),
-        float(config.load_cover_ns) if drain.own_room_bytes > 0 else math.inf,
+        float(config.load_cover_ns) if drain.delays_loads else math.inf,
     )
     launch = state.Pipeline(tiles, times, roles, new_timers(due_ns), fluid, rules)
     events = run_compiled(run_events, launch)
