@@ -31,6 +31,7 @@ from xstage_tune.base.field_types import Count, Strict, refuse_problems
 from xstage_tune.base.profile_files import check_profile, file_error, read_profile
 from xstage_tune.export.names import ExportFormat
 from xstage_tune.export.record import TunedConfig
+from xstage_tune.families.binding import family_of
 from xstage_tune.families.own_kernel.config import AxisName, AxisValue, OwnConfig
 from xstage_tune.families.own_kernel.workload import OwnSpace
 from xstage_tune.families.workload_fields import Name
@@ -158,7 +159,7 @@ def framework_file(
 
 def _require_of(template: Template, origin: str, tuned: TunedConfig) -> None:
     study, name = tuned.provenance.study_id, tuned.workload.name
-    if not isinstance(tuned.workload, OwnSpace):
+    if family_of(tuned.workload).process_of(tuned.workload) is None:
         raise UsageError(
             f"study {study} is of {name}, whose kernel no framework runs under these keys",
             "only a space of your own goes into such a file; for this one: --format json",
