@@ -35,7 +35,7 @@ def test_version(run_cli: RunCli) -> None:
         (("search", "--trials", "0"), "search: --trials: should be greater than or equal to 1"),
         (("search", "--trials", "x"), "search: --trials: should be a whole number"),
         (("search", "--tolerance", "x"), "search: --tolerance: should be a number"),
-        (("search", "--sampler", "tp"), "search: --sampler: 'tp' is not one of 'tpe'"),
+        (("search", "--sampler", "tp"), "search: --sampler: 'tp' is not one of 'auto'"),
         (("search", "--trials"), "option '--trials' requires an argument"),
         (("report",), "report: missing option '--output'"),
         (("store", "show"), "store show: missing argument 'ID|latest'"),

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from xstage_tune.base.json_output import json_sha256
 from xstage_tune.base.medians import median_interval95, median_or_none
 from xstage_tune.experiments.emulation.result import error_pct
+from xstage_tune.experiments.profiling.result import launches_by_value, result_keys
 from xstage_tune.experiments.profiling.use import LaunchResult
 from xstage_tune.experiments.schedules.prediction import Prediction
 from xstage_tune.experiments.schedules.request import LayerRequest
@@ -228,22 +228,7 @@ class LayerResult:
 
     def keys(self) -> dict[str, Any]:
         """As plain keys, stable and sorted by the writer."""
-        request = self.request.keys()
-        return {
-            "run_id": self.run_id,
-            "device": self.device,
-            "device_name": self.device_name,
-            **request,
-            "workload": self.request.workload.name,
-            "workload_keys": request["workload"],
-            "platform": self.request.platform.name,
-            "platform_sha256": json_sha256(self.request.platform.figures()),
-            "schedules": list(self.request.schedules),
-            "points": [point.keys() for point in self.points],
-            "is_whole": self.is_whole,
-            "throttled_launches": self.throttled_launches,
-            "launches": self.launches,
-        }
+        return result_keys(self) | {"schedules": list(self.request.schedules)}
 
 
 def conclude(
@@ -264,13 +249,11 @@ def conclude(
     Raises:
         UsageError: a value does not fit the workload.
     """
-    points = []
-    for value in request.values():
-        case = request.case_at(value)
-        own = [one for one in outcomes if one.label == case.label]
-        if own:
-            points.append(_point(value, case, own, predictions[value] or {}))
-    return LayerResult(run_id, request, device, device_name, tuple(points), throttled_launches, len(outcomes))
+    points = tuple(
+        _point(value, case, own, predictions[value] or {})
+        for value, case, own in launches_by_value(request, outcomes)
+    )
+    return LayerResult(run_id, request, device, device_name, points, throttled_launches, len(outcomes))
 
 
 def _point(
