@@ -45,6 +45,17 @@ def test_bounds_and_ranking_find_the_best_of_all_with_a_part_of_them(
     assert found["cuts"]["bounded"] > found["evaluations"]
 
 
+def test_each_size_of_a_ladder_is_measured_at_that_size(run_cli: RunCli, modelled_space: Path) -> None:
+    options = ("--space", str(modelled_space), "-p", "h200-host", "--trials", "12", "--format", "json")
+    result = run_cli("search", *options, "--tokens", "4096,8192")
+    assert result.exit_code == 0, result.stderr
+    ladder = [step["result"] for step in json.loads(result.stdout)["steps"]]
+    for tokens, found in zip((4096, 8192), ladder, strict=True):
+        config = {axis: found["best"]["config"]["values"][axis] for axis in AXES}
+        assert found["best"]["objective_ns"] == pytest.approx(modelled.time_ns(config, tokens))
+        assert found["below_bound"] == 0
+
+
 def test_its_bursts_are_audited(run_cli: RunCli, modelled_space: Path) -> None:
     result = run_cli("audit", "-w", str(modelled_space), "-p", "h200-host", "--format", "json")
     assert result.exit_code == 0, result.stderr

@@ -75,7 +75,9 @@ def sweep_bursts(platform: PlatformProfile, given: GivenBursts, text: str) -> Bu
         )
     values = list(dict.fromkeys(_values(key, listed)))
     if len(values) > _MOST_VALUES:
-        raise UsageError(f"--sweep {text}: {len(values)} values, more than {_MOST_VALUES}", "take fewer")
+        raise UsageError(
+            f"--sweep {text}: {len(values)} values, more than {_MOST_VALUES}", "name some of them: A,B,C"
+        )
     try:
         swept = tuple(_NUMBERS[key].put(given, value) for value in values)
     except ValueError as error:

@@ -60,7 +60,9 @@ def audit(
     ] = None,
     sweep: Annotated[
         list[str] | None,
-        typer.Option(metavar="KEY=VALUES", help="burst-bytes=8KiB,32KiB, producers=8..132 or gap-us=1,2,4."),
+        typer.Option(
+            metavar="KEY=VALUES", help="burst-bytes=8KiB,32KiB, producers=8,33,66,132 or gap-us=1,2,4."
+        ),
     ] = None,
     source: FromOption = None,
     burst: BurstOption = None,

@@ -295,6 +295,9 @@ def _run_ladder(
     ):
         asked = list(zip(settings_of(steps), requests, strict=True))
         result = run_ladder(asked, kernels, store, progress)
+    for step in result.steps:
+        for warning in step.result.warnings if step.result else ():
+            warn(f"{step.setting}: {warning}")
     if output is OutputFormat.JSON:
         emit_json(result.keys())
     else:

@@ -41,9 +41,11 @@ from xstage_tune.base.json_output import json_sha256
 from xstage_tune.base.line_process import LineProcess
 from xstage_tune.base.parsing import parse_json
 from xstage_tune.devices.present_gpu import present_gpu
+from xstage_tune.families.binding import family_of
 from xstage_tune.families.config import KernelConfig
 from xstage_tune.families.kernel_launch import KERNELS, OTHER_GPU, KernelLaunch, KernelRun
 from xstage_tune.families.kernel_process import KernelProcess
+from xstage_tune.families.workload import Workload
 from xstage_tune.launches.device import DeviceDescription, LaunchInfo, Outcome
 from xstage_tune.launches.in_turn import ratio_of
 from xstage_tune.platforms.gpus import compare
@@ -81,10 +83,10 @@ class ToldError(XStageError):
 
 
 class ProcessKernels:
-    """Runs launches of one kind of kernel by a process of the user's.
+    """Runs launches of one kernel by a process of the user's, which stays alive over the sizes of a ladder.
 
     Args:
-        process: how it is begun and asked.
+        process: how it is begun; each launch's workload says how it is asked.
         other_gpu: how the GPU differs from the platform's, where it was forced on it; else empty.
     """
 
@@ -139,6 +141,7 @@ class ProcessKernels:
 
     def _run(self, launch: KernelLaunch) -> Outcome[KernelLaunch, KernelRun]:
         began_ns, started_at = time.perf_counter_ns(), datetime.now(UTC).isoformat()
+        self._ask_as(launch.workload)
         in_turn = launch.against is not None and self._process.in_turn
         repeats = self._process.repeats if in_turn else max(launch.repeats, self._process.repeats)
         own = self._asked(launch.config, repeats, launch.inputs)
@@ -152,6 +155,16 @@ class ProcessKernels:
         elapsed_ns = time.perf_counter_ns() - began_ns
         info = LaunchInfo(launch.config.label, self._sha256, 0, 0, 0, 0, elapsed_ns, started_at)
         return Outcome(launch, run, info)
+
+    def _ask_as(self, workload: Workload) -> None:
+        """Ask with this workload's keys from now on: another size of a ladder has others."""
+        process = family_of(workload).process_of(workload)
+        if process is None or (process.command, process.folder) != (
+            self._process.command,
+            self._process.folder,
+        ):
+            raise DeviceError(f"{self.identity} does not measure {workload.name}")
+        self._process = process
 
     def _in_turn(self, launch: KernelLaunch, first: _Answer) -> tuple[tuple[float, ...], tuple[float, ...]]:
         """Medians of rounds: one request of each, whose order changes from round to round."""

@@ -66,7 +66,7 @@ EMULATE = DeviceUse(
 PROFILE = DeviceUse(
     "profile",
     ("auto", "cuda", "replay"),
-    "--device replay:FILE shows a recorded run; emulate and audit predict without a GPU",
+    "--device replay shows a recorded run; emulate and audit predict without a GPU",
 )
 SEARCH = DeviceUse(
     "search",

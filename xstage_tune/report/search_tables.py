@@ -81,13 +81,14 @@ def ladder_report(result: LadderResult) -> RenderableType:
 
     columns: Columns[Step] = (
         Column("size", lambda step: step.setting),
-        Column("best", lambda step: outcome.config.label if (outcome := best(step)) else step.failed),
+        Column("best", lambda step: outcome.config.label if (outcome := best(step)) else "failed"),
         number("objective", lambda step: outcome.objective_ns if (outcome := best(step)) else None, duration),
         number("default over it", over, factor),
         number("evaluated", lambda step: step.result.evaluations if step.result else None, count),
         Column("study", lambda step: step.result.study_id if step.result else ""),
     )
-    notes = (f"xstage-tune export --suite {result.suite_id} -o FOLDER writes them all",)
+    notes = [f"{step.setting} failed: {step.failed}" for step in result.steps if step.failed]
+    notes.append(f"xstage-tune export --suite {result.suite_id} -o FOLDER writes them all")
     title = f"{result.workload} on {result.platform}, {result.device}"
     return render_report([table(title, columns, result.steps, notes=notes)])
 

@@ -21,5 +21,6 @@ def describe_cuts(space: Space, candidates: Candidates) -> tuple[Cut, ...]:
     if ranked_last:
         least_ns = candidates.remaining_bound_ns()
         bounds = f"bounds from {duration(least_ns)}" if least_ns > 0 else "no bound is known"
-        cuts.append(Cut("ranked last", ranked_last, f"{bounds}, expected to be worse than those evaluated"))
+        why = "expected to be worse than those evaluated" if candidates.known else "not reached"
+        cuts.append(Cut("ranked last", ranked_last, f"{bounds}, {why}"))
     return tuple(cuts)

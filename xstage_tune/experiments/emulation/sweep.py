@@ -64,7 +64,9 @@ def parse_sweep(text: str, keys: Mapping[str, str], tokens_key: str = "tokens") 
         twice = next(value for value in values if values.count(value) > 1)
         raise UsageError(f"--sweep {text}: {twice:g} is there twice")
     if len(values) > _MOST_VALUES:
-        raise UsageError(f"--sweep {text}: {len(values)} values, more than {_MOST_VALUES}", "take fewer")
+        raise UsageError(
+            f"--sweep {text}: {len(values)} values, more than {_MOST_VALUES}", "name some of them: A,B,C"
+        )
     return Sweep(swept, values)
 
 
