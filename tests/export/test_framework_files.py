@@ -178,6 +178,7 @@ def test_a_ladder_becomes_one_file_that_is_not_written_over(
     run_cli: RunCli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XSTAGE_STORE", str(tmp_path / "store.db"))
+    monkeypatch.setattr("xstage_tune.devices.process_kernels.present_gpu", lambda: None)
     space = space_file(tmp_path, keys={"columns": 768})
     steps = ("--tokens", "8,16", "--trials", "2", "-p", "h200-host")
     assert run_cli("search", "--space", str(space), *steps).exit_code == 0
@@ -187,6 +188,7 @@ def test_a_ladder_becomes_one_file_that_is_not_written_over(
     asked += ("--format", VLLM, "-o", str(tmp_path / "vllm"))
     made = run_cli(*asked)
     assert made.exit_code == 0, made.stderr
+    assert "NVIDIA H200, which did not measure it" in made.stderr
     (said,) = (tmp_path / "vllm").glob("*.provenance.json")
     provenance = json.loads(said.read_text())
     file = said.with_name(provenance["file"])

@@ -45,6 +45,12 @@ def test_bounds_and_ranking_find_the_best_of_all_with_a_part_of_them(
     assert found["cuts"]["bounded"] > found["evaluations"]
 
 
+def test_a_folder_is_no_space_and_the_file_in_it_is_named(run_cli: RunCli, tmp_path: Path) -> None:
+    result = run_cli("search", "--space", str(tmp_path), "-p", "h200-host")
+    assert result.exit_code == 2
+    assert str(tmp_path / "space.toml") in result.stderr
+
+
 def test_each_size_of_a_ladder_is_measured_at_that_size(run_cli: RunCli, modelled_space: Path) -> None:
     options = ("--space", str(modelled_space), "-p", "h200-host", "--trials", "12", "--format", "json")
     result = run_cli("search", *options, "--tokens", "4096,8192")

@@ -38,7 +38,7 @@ def test_what_differs_names_a_step() -> None:
     assert list(settings_of(steps))[:2] == ["heads=16, tokens=64", "heads=16, tokens=128"]
 
 
-@pytest.mark.parametrize("tokens", ["8,8", ",".join(map(str, range(1, 300)))])
+@pytest.mark.parametrize("tokens", ["8,8", "64,abc", ",".join(map(str, range(1, 300)))])
 def test_a_list_that_is_a_slip_is_refused(tokens: str) -> None:
     with pytest.raises(UsageError):
         ladder_of((), tokens)

@@ -12,7 +12,7 @@ from xstage_tune.base.text import printable
 from xstage_tune.commands._completion import study_ids
 from xstage_tune.commands._next_steps import after_export
 from xstage_tune.commands._options import StoreOption
-from xstage_tune.commands._runs import notify
+from xstage_tune.commands._runs import notify, warn
 from xstage_tune.commands._targets import ForceOption, StudyPlatformOption, UnfinishedOption
 from xstage_tune.export.names import FRAMEWORKS, ExportFormat
 
@@ -142,6 +142,9 @@ def _say_framework(written: FrameworkExport) -> None:
         f"{printable(str(written.path))}: {first.workload.name} on {first.platform.name}, tokens {tokens}, "
         f"measured by {printable(first.objective.device)}"
     )
+    gpu, device = first.platform.gpu, first.objective.device
+    if gpu not in device:
+        warn(f"the file is for {gpu}, which did not measure it: {printable(device)}")
     notify(f"what it rests on: {written.provenance}")
     _say_unfinished(written.exports, written.left_out)
 

@@ -130,6 +130,10 @@ def search(
     if space is not None:
         if workload is not None:
             raise UsageError("--space stands in place of --workload", "leave one of them out")
+        if Path(space).is_dir():
+            raise UsageError(
+                f"--space {space} is a folder", f"name the file in it: {Path(space, 'space.toml')}"
+            )
         workload = space
     if retry_failed and resume is None:
         raise UsageError("--retry-failed is of a study that is taken up again", "give --resume ID too")

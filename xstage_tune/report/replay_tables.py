@@ -20,8 +20,8 @@ def replay_table(result: ReplayResult) -> TableData:
         number("recorded", lambda one: one.bursts.makespan_ns, duration),
         number("emulated", lambda one: one.makespan_ns, duration),
         number("over recorded", lambda one: one.makespan_ns / one.bursts.makespan_ns, factor),
-        number("T_RS recorded", lambda one: float(one.bursts.length_ns.mean()), duration),
-        number("T_RS emulated", lambda one: one.issue_ns, duration),
+        number("mean T_RS recorded", lambda one: float(one.bursts.length_ns.mean()), duration),
+        number("mean T_RS emulated", lambda one: one.issue_ns, duration),
     )
     title = (
         f"Bursts of {byte_count(request.burst_bytes)} by {request.flavour} on {request.platform.name}, "

@@ -75,6 +75,11 @@ def ladder_of(overrides: Sequence[str], tokens: str | None) -> list[tuple[str, .
     Raises:
         UsageError: a list is malformed, names a value twice, or there are too many steps.
     """
+    for one in tokens.split(",") if tokens is not None else ():
+        if not _is_number(one):
+            raise UsageError(
+                f"--tokens {tokens}: '{one.strip()}' is no number", "for example --tokens 64,512"
+            )
     asked = [*overrides, *([] if tokens is None else [f"tokens={tokens}"])]
     choices = [_values(one) for one in asked]
     steps = list(itertools.product(*choices))
