@@ -129,15 +129,22 @@ class ProfiledLaunch(Generic[CaseT, NameT]):
         )
 
 
-def launch_words(launch: ProfiledLaunch[Any, Any]) -> str:
-    """The launch beside a progress bar, and in errors."""
-    label = launch.case.label
-    return f"{launch.implementation}{f', {label}' if label else ''} ({launch.what})"
+LaunchT = TypeVar("LaunchT", bound=ProfiledLaunch[Any, Any])
+FiguresT = TypeVar("FiguresT")
+PointT = TypeVar("PointT")
 
 
-def launch_keys(launch: ProfiledLaunch[Any, Any]) -> dict[str, Any]:
-    """What it is found by in a recording."""
-    return {"label": launch.case.label, "implementation": launch.implementation, "what": launch.what}
+class ProfiledKind(LaunchKind[LaunchT, FiguresT, PointT]):
+    """What a recording makes of a family's launches: one of a case and implementation is found by both."""
+
+    def keys(self, launch: LaunchT) -> dict[str, Any]:
+        """See :class:`~xstage_tune.launches.device.LaunchKind`."""
+        return {"label": launch.case.label, "implementation": launch.implementation, "what": launch.what}
+
+    def words(self, launch: LaunchT) -> str:
+        """See :class:`~xstage_tune.launches.device.LaunchKind`."""
+        label = launch.case.label
+        return f"{launch.implementation}{f', {label}' if label else ''} ({launch.what})"
 
 
 def require_right(checked: Outcome[Any, Any], tolerance: float) -> None:

@@ -11,13 +11,14 @@ from xstage_tune.base.spans import SpanTable
 from xstage_tune.experiments.schedules.result import LayerResult, PointResult
 from xstage_tune.families.megamoe.span_figures import first_consumers, part_stalls, tensor_activity
 from xstage_tune.families.megamoe.timing import AT_ONCE, LAYERS, LOCAL, SERIAL
-from xstage_tune.report.calibration_page import launches_table, run_sentence, run_table
+from xstage_tune.report.calibration_page import launches_table, run_table
 from xstage_tune.report.distributions import distribution_panel
 from xstage_tune.report.emulation_page import swept_axis
 from xstage_tune.report.figure import COLOUR_SLOTS, Axis, Drawing, Figure, Floats, Panel, Plate, TrackPanel
 from xstage_tune.report.layer_tables import layer_tables, point_tables
 from xstage_tune.report.page import Block, render_page
-from xstage_tune.report.sentences import platform_sentence, workload_sentence
+from xstage_tune.report.profile_parts import profile_lead
+from xstage_tune.report.sentences import platform_sentence
 from xstage_tune.report.timeline import Window, sm_tracks, span_bars, window_axis
 from xstage_tune.store.launches import StoredLaunch
 from xstage_tune.store.models import Run
@@ -37,18 +38,10 @@ def render_layer(run: Run, result: LayerResult, launches: Sequence[StoredLaunch]
         StoreError: spans are damaged, or the database failed.
     """
     title = f"Profile of {result.request.workload.name}"
-    return render_page(title, tuple(_blocks(run, result, launches)), _lead(run, result))
-
-
-def _lead(run: Run, result: LayerResult) -> tuple[str, ...]:
-    """What was found, in words."""
-    request = result.request
-    what = (
-        f"{workload_sentence(request.workload)} {request.config.tile_label} on {result.device_name}, path "
-        f"{request.path}."
+    lead = profile_lead(
+        run, result, result.request.config.tile_label, [_answer(point) for point in result.points[-1:]]
     )
-    answers = [run_sentence(run), *(_answer(point) for point in result.points[-1:])]
-    return what, " ".join(part for part in answers if part)
+    return render_page(title, tuple(_blocks(run, result, launches)), lead)
 
 
 def _answer(point: PointResult) -> str:

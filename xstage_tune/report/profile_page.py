@@ -10,12 +10,13 @@ from xstage_tune.base.number_format import duration, factor, percent
 from xstage_tune.experiments.timing.result import PointResult, ProfileResult
 from xstage_tune.families.attention_a2a.spans import tile_spans
 from xstage_tune.families.attention_a2a.timing import ATTENTIONS
-from xstage_tune.report.calibration_page import launches_table, run_sentence, run_table
+from xstage_tune.report.calibration_page import launches_table, run_table
 from xstage_tune.report.distributions import distribution_panel
 from xstage_tune.report.figure import Axis, Drawing, Figure, Floats, Panel
 from xstage_tune.report.page import Block, render_page
+from xstage_tune.report.profile_parts import profile_lead
 from xstage_tune.report.profile_tables import converged_tokens, point_tables, profile_tables
-from xstage_tune.report.sentences import platform_sentence, workload_sentence
+from xstage_tune.report.sentences import platform_sentence
 from xstage_tune.store.launches import StoredLaunch
 from xstage_tune.store.models import Run
 
@@ -27,18 +28,10 @@ def render_profile(run: Run, result: ProfileResult, launches: Sequence[StoredLau
         StoreError: spans are damaged, or the database failed.
     """
     title = f"Profile of {result.request.workload.name}"
-    return render_page(title, tuple(_blocks(run, result, launches)), _lead(run, result))
-
-
-def _lead(run: Run, result: ProfileResult) -> tuple[str, ...]:
-    """What was found, in words."""
-    request = result.request
-    what = (
-        f"{workload_sentence(request.workload)} Config {request.config.label} on {result.device_name}, path "
-        f"{request.path}."
+    lead = profile_lead(
+        run, result, f"Config {result.request.config.label}", [_answer(point) for point in result.points[-1:]]
     )
-    answers = [run_sentence(run), *(_answer(point) for point in result.points[-1:])]
-    return what, " ".join(part for part in answers if part)
+    return render_page(title, tuple(_blocks(run, result, launches)), lead)
 
 
 def _answer(point: PointResult) -> str:

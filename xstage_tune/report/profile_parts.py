@@ -1,19 +1,36 @@
-"""What the tables of all profiles share: spans' distributions, intervals, and notes on how it was timed."""
+"""What the pages and tables of all profiles share: the lead, spans' distributions, intervals, and notes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from xstage_tune.base.number_format import count, difference, duration
 from xstage_tune.experiments.profiling.request import TimingRequest
+from xstage_tune.experiments.profiling.result import ProfiledResult
 from xstage_tune.families.profiled import Distribution
 from xstage_tune.platforms.loader import is_current
-from xstage_tune.report.sentences import other_gpu_note
+from xstage_tune.report.calibration_page import run_sentence
+from xstage_tune.report.sentences import other_gpu_note, workload_sentence
 from xstage_tune.report.tables import Column, Columns, TableData, number, table
+from xstage_tune.store.models import Run
 
 _TERA = 1e12
 #: Of what, which, and its spans.
 SpanRow = tuple[str, str, Distribution]
+
+
+def profile_lead(run: Run, result: ProfiledResult, config: str, answers: Iterable[str]) -> tuple[str, ...]:
+    """What a page begins with: what was profiled, and what was found.
+
+    Args:
+        config: in words.
+        answers: sentences; an empty one says nothing.
+    """
+    what = (
+        f"{workload_sentence(result.request.workload)} {config} on {result.device_name}, path "
+        f"{result.request.path}."
+    )
+    return what, " ".join(part for part in (run_sentence(run), *answers) if part)
 
 
 def span_table(rows: Sequence[SpanRow], dropped: int, note: str) -> TableData:

@@ -20,11 +20,10 @@ from xstage_tune.families.config_files import config_keys
 from xstage_tune.families.profiled import (
     CheckFigures,
     Distribution,
+    ProfiledKind,
     ProfiledLaunch,
     ReplayFigures,
     What,
-    launch_keys,
-    launch_words,
 )
 from xstage_tune.families.workload_fields import OUTPUT_BYTES
 from xstage_tune.launches.device import LaunchKind, Outcome
@@ -242,20 +241,14 @@ class AttentionPoint:
         return 0
 
 
-class _Attentions(LaunchKind[AttentionLaunch, Figures, AttentionPoint]):
+class _Attentions(ProfiledKind[AttentionLaunch, Figures, AttentionPoint]):
     name = "attentions"
     figures: TypeAdapter[Figures] = TypeAdapter(Annotated[Figures, Field(discriminator="what")])
     modes = ("profile",)
     points = TypeAdapter(AttentionPoint)
 
-    def keys(self, launch: AttentionLaunch) -> dict[str, Any]:
-        return launch_keys(launch)
-
     def sha256(self, launch: AttentionLaunch) -> str:
         return case_sha256(launch.case)
-
-    def words(self, launch: AttentionLaunch) -> str:
-        return launch_words(launch)
 
     def point(self, outcome: AttentionOutcome) -> AttentionPoint:
         launch, case = outcome.launch, outcome.launch.case

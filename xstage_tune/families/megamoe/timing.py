@@ -19,11 +19,10 @@ from xstage_tune.families.megamoe.workload import MoeWorkload
 from xstage_tune.families.profiled import (
     CheckFigures,
     Distribution,
+    ProfiledKind,
     ProfiledLaunch,
     ReplayFigures,
     What,
-    launch_keys,
-    launch_words,
     sampled_ctas,
 )
 from xstage_tune.families.workload_fields import OUTPUT_BYTES
@@ -209,20 +208,14 @@ class LayerPoint:
         return 0
 
 
-class _Layers(LaunchKind[LayerLaunch, Figures, LayerPoint]):
+class _Layers(ProfiledKind[LayerLaunch, Figures, LayerPoint]):
     name = "layers"
     figures: TypeAdapter[Figures] = TypeAdapter(Annotated[Figures, Field(discriminator="what")])
     modes = ("profile-layer",)
     points = TypeAdapter(LayerPoint)
 
-    def keys(self, launch: LayerLaunch) -> dict[str, Any]:
-        return launch_keys(launch)
-
     def sha256(self, launch: LayerLaunch) -> str:
         return case_sha256(launch.case)
-
-    def words(self, launch: LayerLaunch) -> str:
-        return launch_words(launch)
 
     def recorded_spans(self, outcome: LayerOutcome, before: int) -> SpanTable:
         del before
